@@ -67,7 +67,10 @@ def _masked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple
     """
     for name, y in labels.items():
         if (y.dtype.kind in "US") != isinstance(mask, str):
-            raise DataError(f"data > mask is {mask!r}, and {name} holds another kind of label: give the label as it is")
+            kind = "text" if y.dtype.kind in "US" else "numbers"
+            raise DataError(
+                f"data > mask is {mask!r}, but the labels of {name} are {kind}: give the mask as one of these labels"
+            )
     counted = {name: y[y != _as_in(mask, y)] for name, y in labels.items()}
     train = next(iter(counted))
     for name, y in counted.items():

@@ -17,7 +17,7 @@ from vcdl.files.atomic import atomic_write
 from vcdl.wire.jpeg import ENDS, SHAPE
 
 _BUFFER_BYTES = 64 * 2**20
-"""Bytes of samples that are buffered in memory, for all files together; larger writes cost fewer seeks."""
+"""Bytes of samples that are buffered in memory, for all files together."""
 SAVE_EVERY_S = 20.0
 """Seconds of work that a kill may lose."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from vcdl.data import streamed
 from vcdl.data.dataset import DataSource
-from vcdl.data.readers.images import table_of_pictures
+from vcdl.data.readers.images import picture_table_keys
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError
 from vcdl.files.fetched import address_of, pinned
@@ -62,7 +62,7 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
         path, named = address.copy, str(address)
     if not path.exists():
         raise DataError(f"{source} is not there: name a file or a folder")
-    pictures = table_of_pictures(path, label) if path.is_dir() and given.get("as") in (None, "images") else {}
+    pictures = picture_table_keys(path, label) if path.is_dir() and given.get("as") in (None, "images") else {}
     settings = section_of(DataSettings, {"from": {"path": str(path), **pictures, **given}}, "vcdl data")
     if settings.from_ is None:
         raise DataError("there is no source: name a file or a folder")

@@ -77,7 +77,7 @@ def _samples(model: Any, count: int, shape: InputShape) -> Any:
 
 
 def _misfit_of_one(metric: Any) -> str | None:
-    """Return why a metric is meaningless for one output a sample; empty if it is not."""
+    """Return why a metric is meaningless for one output a sample; None if it is not."""
     kind, config = type(metric).__name__, metric.get_config()
     if "Categorical" in kind or "OneHot" in kind:
         near = "binary_crossentropy" if "Crossentropy" in kind else "binary_accuracy"
@@ -92,7 +92,7 @@ def _misfit_of_one(metric: Any) -> str | None:
 
 
 def _misfit_of_several(metric: Any, y: Array) -> str | None:
-    """Return why a metric is meaningless for an output for each class; empty if it is not."""
+    """Return why a metric is meaningless for an output for each class; None if it is not."""
     near = _ONE_HOT.get(type(metric).__name__)
     if near is None or y.dtype.kind not in "iu":
         return None
@@ -100,7 +100,7 @@ def _misfit_of_several(metric: Any, y: Array) -> str | None:
 
 
 def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | None:
-    """Return why a metric of probabilities is meaningless here; empty if it is not."""
+    """Return why a metric of probabilities is meaningless here; None if it is not."""
     kind = type(metric).__name__
     if kind not in _PROBABILITIES and "At" not in kind:
         return None
@@ -117,7 +117,7 @@ def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | No
 
 
 def _tried(metric: Any, labels: Any, predicted: Any) -> str | None:
-    """Return why a metric cannot measure these outputs; empty if it can."""
+    """Return why a metric cannot measure these outputs; None if it can."""
     shapes = [tuple(one.shape[1:]) for one in (predicted, labels)]
     try:
         measured = np.asarray(metric(labels, predicted))

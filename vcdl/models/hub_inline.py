@@ -68,7 +68,7 @@ def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[
         except Exception as error:  # of Keras, of every kind
             raise _refused(model, error) from error
         checked_config(text)
-        sources = {layer.name: tracer.sources(layer) for layer in traced.layers}
+        sources = {layer.name: tracer.source_variables(layer) for layer in traced.layers}
     # From here on the model is the one that a client builds, and the comparison below is about this one.
     made = load_model(text)
     for layer in made.layers:
@@ -156,7 +156,7 @@ class _Trace:
         by_name = {str(tensor.name): tensor for tensor in inputs}
         return self._walk(model, (keras.tree.map_structure(lambda one: by_name[str(one.name)], model.input),), {})
 
-    def sources(self, layer: Any) -> list[Any]:
+    def source_variables(self, layer: Any) -> list[Any]:
         """Return the variables of the given model, in the order of the weights of a traced layer."""
         return self._sources.get(layer.name, [])
 

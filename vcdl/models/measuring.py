@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 BATCH_SIZE = 256
-"""Samples that are measured at a time; more would take more memory and no less time."""
+"""Samples that are measured at a time."""
 
 
 def measuring(training: Training, data: "DataSettings") -> Training:

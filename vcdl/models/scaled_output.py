@@ -19,7 +19,7 @@ from vcdl.wire.weights import assign
 from vcdl.wire.workunit import Normalisation
 
 _USUAL = 3.0
-"""Factor within which a deviation, and a mean, are learned without scaling: larger ones cost training time."""
+"""Targets with deviations from 1/3 to 3, and means up to 3, are learned as they are, without such a layer."""
 _TRIED = 256
 
 

@@ -172,7 +172,7 @@ class CommandRunner:
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
                 done = run_child(
-                    *("vcdl", *self._words(request, output, new)),
+                    *("vcdl", *self._command_arguments(request, output, new)),
                     timeout_s=command.longest_s,
                     limits=None if new is None else Limits.for_foreign_files(command.longest_s),
                     cwd=self._runs,
@@ -195,13 +195,13 @@ class CommandRunner:
             raise RunFolderError("this file was fetched already, or its hour is over: ask for it again")
         return path
 
-    def _words(self, request: CommandRequest, output: Path | None, new: Path | None) -> list[str]:
+    def _command_arguments(self, request: CommandRequest, output: Path | None, new: Path | None) -> list[str]:
         words = request.name.split()
         for option, value in request.options.items():
             if value is True:
                 words.append(option)
             # As one word with `=`: a value that begins with a dash cannot become an option of its own.
-            words += [f"{option}={self._fleet(text) if option == '--fleet' else text}" for text in _texts(value)]
+            words += [f"{option}={self._fleet_file(text) if option == '--fleet' else text}" for text in _texts(value)]
         if output is not None:
             words.append(f"--output={output}")
         if request.name.startswith("hosts "):
@@ -214,7 +214,7 @@ class CommandRunner:
         # Behind `--` nothing is an option, whatever a caller calls a job.
         return [*words, "--", *arguments]
 
-    def _fleet(self, name: str) -> Path:
+    def _fleet_file(self, name: str) -> Path:
         """Return the file of a fleet. Raises JobError."""
         if name not in self._fleets:
             known = ", ".join(self._fleets) or "none: `vcdl serve --fleet` shows one"

@@ -19,6 +19,9 @@ def with_frozen(template: str) -> str:
     for before, text in (("    <workunit>", _FILE_INFO), ("        <min_quorum>", _FILE_REF)):
         # A template of another version would get the file twice or not at all, and BOINC reports neither.
         if template.count(before) != 1:
-            raise ValueError(f"the input template has {template.count(before)} times {before}: this is a bug in vcdl")
+            count = template.count(before)
+            raise ValueError(
+                f"the input template contains {before.strip()} {count} times, expected once: this is a bug in vcdl"
+            )
         template = template.replace(before, text)
     return template

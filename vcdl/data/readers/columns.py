@@ -27,7 +27,7 @@ _MOST_VALUES = 1000
 _MOST_CATEGORIES = 50
 _MOST_CLASSES = 100
 _FEW_CLASSES = 10
-"""Number of whole numbers up to which they are taken for classes in a table of any length, as few repeat enough."""
+"""Number of whole numbers up to which they are taken for classes in a table of any length."""
 _SHOWN = 6
 _LARGE_GROUP_BYTES = 256 * 2**20
 

@@ -322,7 +322,7 @@ class ImagesReader(Reader):
         return ImageOps.fit(picture, (width, height)) if self.crop else picture.resize((width, height))
 
 
-def table_of_pictures(folder: Path, label: str | None) -> dict[str, Any]:
+def picture_table_keys(folder: Path, label: str | None) -> dict[str, Any]:
     """Return the keys of `data > from` for a folder whose table names its pictures; none for any other folder.
 
     Args:

@@ -22,7 +22,7 @@ _READ_BYTES = 2**20
 _BYTES = 256
 _Some = TypeVar("_Some")
 _MANY = 1000
-"""Characters of a text above which bytes are suggested as units, since each class costs memory."""
+"""Different characters from which a suggested job reads a text byte by byte."""
 _FEWEST_WINDOWS = 20
 """Windows into which a suggested job cuts a short text at least, so that some are left for validation."""
 _LINES = 4096
