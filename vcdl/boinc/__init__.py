@@ -1,1 +1,1 @@
-"""BOINC: the grid on a project's server, its daemons, installation and doctor."""
+"""Run VCDL on a BOINC project: the grid of its jobs, the daemons, the installation, and the doctor."""

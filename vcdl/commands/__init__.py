@@ -1,1 +1,1 @@
-"""The commands, one file each: a function of plain values that returns an exit code, and its click command."""
+"""The commands, one module each: a function of plain values that returns an exit code, and its click command."""

@@ -1,4 +1,4 @@
-"""Commands for a job of a service on another machine: `--server NAME`."""
+"""Send commands to a service on another machine: the option `--server NAME`."""
 
 import shutil
 import sys
@@ -137,7 +137,7 @@ def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel
 
 
 class _Tenths:
-    """Says how much is sent, a line for each tenth of what takes more than a minute or so."""
+    """Prints upload progress as a line for each tenth; nothing for an upload of less than about a minute."""
 
     def __init__(self, whole_bytes: int) -> None:
         # 10 tenths count as said already: what takes seconds needs no lines.

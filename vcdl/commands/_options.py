@@ -21,7 +21,7 @@ PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 THERE = click.Path(path_type=Path, exists=True, dir_okay=False)
-"""A file that there is."""
+"""An existing file."""
 
 job_file_argument = click.argument("job_file", metavar="JOB.yaml", type=PATH)
 run_argument = click.argument("path", metavar="[DIR]", required=False, type=PATH)

@@ -1,4 +1,4 @@
-"""Trials of `vcdl sweep` as jobs of a service."""
+"""Run the trials of `vcdl sweep` as jobs of a service."""
 
 import time
 import uuid
@@ -64,7 +64,10 @@ def trained_there(
 
 
 def _end(client: "ServiceClient", name: str) -> None:
-    """End a job with what it has reached: one that is only paused would stay open, and a token has room for ten."""
+    """Stop a job with its present results.
+
+    A job that is only paused would stay open, and a token has room for ten.
+    """
     client.stop(name)
     # The settings of a run on one machine can be changed only while it is paused.
     while client.job(name)["state"] == "running":

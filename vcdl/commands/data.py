@@ -1,4 +1,4 @@
-"""`vcdl data`: what a file or a folder holds, and what a job file says of it."""
+"""`vcdl data`: show the content of a file or folder, and the keys of a job file for it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +42,7 @@ def show_data(
 
 
 def _draw(x: Any, picture: Path) -> None:
-    """Draw samples from all of the source. Raises DataError where they are no pictures, RunFolderError."""
+    """Draw samples from the whole source. Raises DataError if they are no pictures, RunFolderError."""
     import numpy as np
 
     from vcdl.errors import DataError, folder_errors

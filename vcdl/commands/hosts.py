@@ -1,4 +1,4 @@
-"""`vcdl hosts`: who trains a run, what each host brought, and how far it is believed; `ban` and `unban`."""
+"""`vcdl hosts`: show the hosts that train a run, their uploads, and the trust in them; `ban` and `unban`."""
 
 import time
 from collections.abc import Mapping
@@ -123,7 +123,7 @@ def export(file: Path, project_dir: Path | None) -> ExitCode:
 
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
-    """BOINC's facts about a run's hosts; none of another kind of run, or while the database is away."""
+    """Return BOINC's facts about a run's hosts; none for another kind of run, or while the database is away."""
     if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import opened_project
@@ -142,7 +142,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each host.
 
-    Weight and state are missing where hosts are not judged; null stands for what is not known.
+    Weight and state are missing where hosts are not judged; null means unknown.
     """
     from vcdl.trust.kept_hosts import ShownTrust
 

@@ -1,4 +1,4 @@
-"""`vcdl plan`: what a job will take and cost on some hosts, which of them to take, and what is not known."""
+"""`vcdl plan`: forecast a job's time and cost on some hosts, recommend hosts, and list the unknowns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_HOSTS = 100_000
 """Most hosts that are simulated: a limit, so that a slip of the finger does not fill the memory."""
 _WORTH = 0.9
-"""Part of the time below which more shards are named: a smaller gain is within the error of the measured speed."""
+"""Fraction of the time below which more shards are recommended, as a smaller gain is within the speed's error."""
 _EXAMPLES = """\b
 Examples:
   vcdl plan job.yaml                           on this machine, measured for a minute
@@ -45,7 +45,7 @@ Examples:
 
 @dataclass(frozen=True)
 class PlanWishes:
-    """The hosts to plan with, at most one of three kinds, and what the plan has to keep."""
+    """The hosts to plan with, at most one of three kinds, and the limits that the plan must keep."""
 
     fleet: Path | None = None
     hosts: Path | None = None
@@ -177,7 +177,7 @@ def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFl
 
 
 def _measured(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunProfile, Job]":
-    """Return the profile to plan with and the job that it belongs to, and add what it does not tell to `unknown`."""
+    """Return the profile to plan with and its job, and append its gaps to `unknown`."""
     from vcdl.profile.measure import measured_here, measured_run
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
@@ -203,7 +203,7 @@ def _measured(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunPro
 
 
 def _kept(job: "Job", key: str) -> "dict[str, Any]":
-    """Return the settings of a section that a subtask's time depends on, apart from its size."""
+    """Return the settings of a section that determine a subtask's time, except for its size."""
     found: dict[str, Any] = {**job.resolved()[key]}
     return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
 
@@ -223,7 +223,13 @@ def _is_same_file(one: Any, other: Any) -> bool:
 
 
 def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: list[str]) -> int:
-    """Return the epochs to plan for, and add what is not known of them to `unknown`."""
+    """Return the number of epochs to plan for: `stop > epochs`, or as many as `accuracy` needs.
+
+    Caveats about that number are appended to `unknown`.
+
+    Raises:
+        RunFolderError: The accuracy is beyond the learning curve.
+    """
     from vcdl.planner.curve import NEEDED, LearningCurve
 
     if accuracy is None:
@@ -268,7 +274,7 @@ def _cut(work: "Work", shards: int) -> "Work":
 def _choices(
     job: "Job", wishes: PlanWishes, unknown: list[str]
 ) -> "Callable[[tuple[HostType, ...]], Sequence[Choice]]":
-    """Return a function that gives the choices for measured hosts, and add what is not known to `unknown`."""
+    """Return a function that lists the choices for measured hosts, and append what is unknown to `unknown`."""
     from vcdl.planner.forecast import Choice
     from vcdl.profile.hosts_file import load_hosts
 

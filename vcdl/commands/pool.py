@@ -1,4 +1,4 @@
-"""`vcdl pool`: a job over pilots that come by themselves, from batch queues or machines of one's own."""
+"""`vcdl pool`: train a job on pilots, which join from batch queues or from machines of one's own."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ Ctrl-C pauses the run; `vcdl resume` continues it, with the pilots that are ther
 
 
 class _Pool(click.Group):
-    """`vcdl pool JOB.yaml` drives a job: what is no command's name is a job file."""
+    """A group for which a first argument that is no command is a job file: `vcdl pool JOB.yaml`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -82,7 +82,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """Return a run's state, figures and last errors; of one that cannot be read, the reason."""
+    """Return a run's state, figures and last errors; for an unreadable run, the reason."""
     from vcdl.journal.events import EvaluatorDied, ResultRefused, UpdateRefused, WorkunitFailed
     from vcdl.run.finding import chosen_run
     from vcdl.run.reading import events_of

@@ -39,7 +39,7 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
     if overrides:
         for key, (before, now) in change(folder, overrides).items():
             click.echo(f"{key} is {now}, was {'not set' if before is None else before}", err=as_json)
-    # The daemons drive it: this process only takes the request to pause away.
+    # The daemons drive such a run. This process only removes the pause request.
     if folder.kind.has_daemons:
         return _release(folder)
     if folder.kind.driver is None:

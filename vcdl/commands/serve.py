@@ -78,7 +78,7 @@ def serve(order: ServiceOrder) -> ExitCode:
     # The code in the address logs its reader in as the owner.
     told = url.partition("?")[0] if order.tokens_only else url
     click.echo(f"the runs below {shown(order.runs)} are at\n\n  {told}\n")
-    if order.job is not None:  # by a file, as other users can see the arguments of a browser
+    if order.job is not None:  # a file, as other users see a browser's arguments
         page = service_folder(service.catalogue.runs) / "open.html"
         then = quote(f"/jobs/{quote(order.job)}" if order.job else "/", safe="")
         with atomic_write(page, private=True) as temporary:

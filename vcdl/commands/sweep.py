@@ -1,4 +1,4 @@
-"""`vcdl sweep`: many runs of a job with other settings, chosen by Optuna, which ends those that fall behind early."""
+"""`vcdl sweep`: search a job's settings by many runs, which Optuna chooses and ends early if they fall behind."""
 
 import re
 import subprocess
@@ -144,7 +144,7 @@ def _ended(study: "optuna.Study") -> list[Any]:
 
 
 def _take_up(study: "optuna.Study") -> None:
-    """Trials of a process that ended continue as new ones, with their settings and folders."""
+    """Continue the trials of a process that ended as new trials, with their settings and folders."""
     from optuna.trial import TrialState
 
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -195,7 +195,7 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
 
 
 def _watched(trial: "optuna.Trial", folder: "RunFolder", process: "subprocess.Popen[bytes]") -> bool:
-    """Tell Optuna of each epoch until the process ends; returns whether it was ended for falling behind."""
+    """Report each epoch to Optuna until the process ends; return whether the trial was pruned."""
     from vcdl.run.control import ask_to_pause
 
     told = 0

@@ -1,4 +1,4 @@
-"""`vcdl token`: who may ask the service for what."""
+"""`vcdl token`: create, list and revoke the tokens of a service, and show its audit log."""
 
 import time
 from collections.abc import Callable

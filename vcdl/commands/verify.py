@@ -1,4 +1,4 @@
-"""`vcdl verify`: how far a run's weights follow from its uploads, and whether its model is the one it measured."""
+"""`vcdl verify`: recompute a run's weights from its uploads, and check that its model is the measured one."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def _lines(folder: RunFolder, proof: "Proof", score: "ExportedScore | None") -> 
 
 
 def _named(versions: Sequence[int]) -> str:
-    """`version 3`, or `versions 3, 4 and 12 more`."""
+    """Return versions as text: `version 3`, or `versions 3, 4 and 12 more`."""
     more = len(versions) - _MOST_NAMED
     names = ", ".join(map(str, versions[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
     return f"version {names}" if len(versions) == 1 else f"versions {names}"

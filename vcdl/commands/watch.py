@@ -50,7 +50,7 @@ def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
 
 
 def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
-    """Show what is new; returns whether nothing more will come: it is finished, paused or killed."""
+    """Show new events; return whether the run is finished, paused or killed, so that no more will follow."""
     from vcdl.run.reading import RunState, is_finished, state_of
 
     # Asked before the journal is read: what is written until the end is then in this look.

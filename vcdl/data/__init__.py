@@ -1,4 +1,4 @@
-"""Data sets: their sources, their cut into shards, and the files in which they travel."""
+"""Load data sets from their sources, cut them into shards, and read and write their files."""
 
 from vcdl.data.dataset import Dataset, Facts
 from vcdl.data.load import facts_of, load_dataset

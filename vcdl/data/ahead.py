@@ -1,4 +1,4 @@
-"""Blocks that a thread of its own makes while others are used."""
+"""Prefetch blocks of samples in a thread."""
 
 import threading
 from collections.abc import Generator, Iterator

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes, of a local copy or by Keras."""
+"""CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes, from a local copy or through Keras."""
 
 import hashlib
 import tarfile
@@ -35,7 +35,13 @@ _ADVICE = (
 
 
 def load(local: Path | None) -> DataSource:
-    """50 000 training and 10 000 test images, uint8 (n, 32, 32, 3), of `local` or Keras' cache. Raises DataError."""
+    """Return 50 000 training and 10 000 test images, uint8 (n, 32, 32, 3).
+
+    Read from `local` or from Keras' cache.
+
+    Raises:
+        DataError: There is no intact copy, and none can be downloaded.
+    """
     # Local copies come first, so that a machine without a network needs no download.
     for folder in filter(None, (local, Path.home() / ".keras" / "datasets")):
         if (folder / _ARCHIVE).exists():
@@ -47,7 +53,10 @@ def load(local: Path | None) -> DataSource:
 
 
 def records(content: bytes) -> Part:
-    """Images and labels of one binary batch: per image its label, then 1024 bytes each of red, green and blue."""
+    """Return images and labels of one binary batch.
+
+    Each image is its label, then 1024 bytes each of red, green and blue.
+    """
     table = np.frombuffer(content, np.uint8).reshape(-1, _RECORD_BYTES)
     # The file has one plane per colour, and Keras expects the channels last.
     images = table[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)

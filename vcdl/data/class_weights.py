@@ -1,4 +1,4 @@
-"""`training > class_weight`: from the weight of a class to the weights of its samples, which lie in the shards."""
+"""Apply `training > class_weight`: turn the weights of classes into weights of samples, which shards contain."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from vcdl.job.class_weight import ClassWeight
 
 
 def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
-    """Return the data set with samples weighed by class. Raises JobError.
+    """Return the data set with samples weighted by class. Raises JobError.
 
     Args:
         dataset: The data set.

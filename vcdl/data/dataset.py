@@ -1,4 +1,4 @@
-"""A checked data set in memory: the output of every source."""
+"""Hold a checked data set in memory; every source returns one."""
 
 import hashlib
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ class Part:
     x: Inputs
     y: Array
     weights: Array | None = None
-    """The weight of each sample in training, shape (n,), float32; None: all alike."""
+    """Weight of each sample in training, shape (n,), float32; None: all equal."""
     groups: Array | None = None
-    """The group of each sample (`data > by`), shape (n,), as whole numbers in the order of the column's values."""
+    """Group of each sample (`data > by`), shape (n,), as integers in the order of the column's values."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training, validation and perhaps test samples; inputs keep their original number type."""
+    """Training, validation and, if there are any, test samples; inputs keep their original number type."""
 
     x_train: Inputs
     y_train: Array
@@ -55,12 +55,12 @@ class Dataset:
 
     @property
     def class_names_by_output(self) -> dict[str, tuple[str, ...]]:
-        """The names of the classes of the outputs that have some."""
+        """Names of the classes, by output; outputs without class names are left out."""
         return {name: classes.names for name, classes in self.classes_by_output.items() if classes and classes.names}
 
     @property
     def predicts_itself(self) -> bool:
-        """Whether y is x: an autoencoder's data, which are stored once."""
+        """Whether y is x, as in an autoencoder's data, which are then stored once."""
         return self.x_train.are_labels if isinstance(self.x_train, Rows) else self.y_train is self.x_train
 
     def inputs(self, name: str = "") -> dict[str, Inputs]:
@@ -79,7 +79,7 @@ class Dataset:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that all arrays take."""
+        """Bytes that all arrays take in memory."""
         labels = () if self.predicts_itself else (self.y_train, self.y_val, self.y_test)
         arrays = (self.x_train, self.x_val, self.x_test, *labels)
         return sum(array.nbytes for array in arrays if array is not None and not isinstance(array, Rows))
@@ -90,15 +90,15 @@ class Dataset:
         return self.x_train.sample_bytes if isinstance(self.x_train, Rows) else self.x_train[:1].nbytes
 
     classes: Classes | None = None
-    """None: numbers to predict."""
+    """The classes; None: the labels are numbers to predict."""
     classes_by_output: Mapping[str, Classes | None] = field(default_factory=dict)
-    """The same of each output by its name, where there are several."""
+    """The classes of each output by its name, if there are several."""
     weights_train: Array | None = None
-    """The weight of each training sample, shape (n,), float32; None: all alike."""
+    """Weight of each training sample, shape (n,), float32; None: all equal."""
     groups_train: Array | None = None
-    """The group of each training sample, shape (n,), where shards are cut by one (`data > by`)."""
+    """Group of each training sample, shape (n,), if shards are cut by groups (`data > by`)."""
     weights_val: Array | None = None
-    """Weights of validation samples, for the server's own training and for the comparison of uploads."""
+    """Weights of validation samples, for the server's own training and the comparison of uploads."""
 
     @property
     def outputs(self) -> Outputs:
@@ -114,9 +114,9 @@ class DataSource:
     val: Part | None = None
     test: Part | None = None
     classes: Classes | None = None
-    """None: numbers to predict, or labels that were not looked at yet."""
+    """The classes; None: numbers to predict, or labels that were not examined yet."""
     classes_by_output: Mapping[str, Classes | None] = field(default_factory=dict)
-    """The same of each output by its name, where there are several."""
+    """The classes of each output by its name, if there are several."""
 
     def parts(self) -> dict[str, Part]:
         """Return the existing parts by name, train first."""
@@ -126,22 +126,22 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a source that need no samples."""
+    """Facts about a source that are known without reading its samples."""
 
     input_shape: InputShape
     """Shape of one sample."""
     outputs: Outputs
-    """Classes, or numbers to predict."""
+    """Number of classes, or of numbers to predict."""
     train_samples: int
     val_samples: int
-    """0 when they are cut from the training samples."""
+    """Number of validation samples; 0 if they are cut from the training samples."""
     test_samples: int
     sample_bytes: int
     """Bytes of one sample and its label, uncompressed."""
     packed: float = 1.0
     """Measured ratio of the size in a compressed shard to the uncompressed size; 1 when unknown."""
     classes: tuple[str, ...] = ()
-    """The names of the classes; empty where they are numbers."""
+    """Names of the classes; empty if the classes are numbers."""
 
 
 def outputs_of(y: Array, classes: Classes | None, by_output: Mapping[str, Classes | None]) -> Outputs:
@@ -161,13 +161,13 @@ def one_output(y: Array, classes: Classes | None) -> int:
 
 
 def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
-    """Return `x` and `y` as a Part. Raises DataError for what no model could train on.
+    """Return `x` and `y` as a Part. Raises DataError for data that no model could train on.
 
     Args:
         name: Name of the part, for messages.
         x: Samples.
         y: Labels.
-        task: What the labels are.
+        task: The kind of task, which determines the form of the labels.
         output: Name of the output, for messages.
     """
     x_name, y_name = f"x_{name}", array_name(f"y_{name}", output)
@@ -199,7 +199,7 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
 
 
 def labelled(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
-    """Return the source with labels as numbers of classes (`data > classes`, `data > mask`). Raises DataError."""
+    """Return the source with labels as class numbers (`data > classes`, `data > mask`). Raises DataError."""
     parts = source.parts()
     labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given, mask)
     placed = {name: replace(part, y=labels[f"y_{name}"]) for name, part in parts.items()}
@@ -217,7 +217,10 @@ def named_labels(source: DataSource, names: Given) -> DataSource:
 
 
 def content_sha256(*arrays: Array) -> str:
-    """SHA-256 over type, shape and numbers of the arrays in order, which does not depend on their source."""
+    """Return the SHA-256 over type, shape and numbers of the arrays in order.
+
+    It does not depend on the source of the arrays.
+    """
     digest = hashlib.sha256()
     for array in arrays:
         # dtype.str of an array with fields is only its size (|V12), so two different sets of fields would look the
@@ -246,7 +249,7 @@ def _refuse_not_finite(name: str, array: Array) -> None:
 
 
 def _labels(name: str, y: Array, task: Task) -> Array:
-    """Labels with as many axes as the task's have; a last axis of one number is left out. Raises DataError."""
+    """Return the labels with as many axes as the task requires; a last axis of size 1 is dropped. Raises DataError."""
     axes = LABEL_AXES[task]
     # Shape (n, 1) is what Keras' CIFAR loaders and pandas' DataFrame.to_numpy give for plain labels.
     if y.ndim == axes + 1 and y.shape[-1] == 1:
@@ -272,7 +275,7 @@ def _labels(name: str, y: Array, task: Task) -> Array:
 
 
 def _flags(name: str, y: Array) -> Array:
-    """Several labels a sample, shape (n, labels), each 0 or 1. Raises DataError."""
+    """Return the labels of a task with several labels a sample, shape (n, labels), each 0 or 1. Raises DataError."""
     if y.ndim != 2 or y.shape[1] < 2:
         raise DataError(
             f"{name} has shape {y.shape}, expected (samples, labels) of 0 and 1: "

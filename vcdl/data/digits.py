@@ -1,4 +1,4 @@
-"""The 1 797 digits of 8 × 8 pixels that come with scikit-learn (Alpaydin and Kaynak 1998, UCI): for quick tests."""
+"""The 1 797 digits of 8 × 8 pixels that come with scikit-learn (Alpaydin and Kaynak 1998, UCI), for quick tests."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ _TEST_SEED = 0
 
 
 def load(local: Path | None) -> DataSource:
-    """1 437 training and 360 test images, uint8 from 0 to 16 of shape (n, 8, 8, 1). Raises DataError."""
+    """Return 1 437 training and 360 test images, uint8 from 0 to 16 of shape (n, 8, 8, 1). Raises DataError."""
     found = find_spec("sklearn")  # its file alone: importing scikit-learn takes half as long as importing Keras
     if found is None or found.origin is None:
         raise DataError("the digits come with scikit-learn, which `pip install 'vcdl[digits]'` brings")

@@ -1,4 +1,4 @@
-"""Data sets that Keras downloads and keeps in ~/.keras/datasets."""
+"""Load data sets that Keras downloads and keeps in ~/.keras/datasets."""
 
 import socket
 from collections.abc import Iterator
@@ -12,7 +12,16 @@ _SILENCE_S = 30.0
 
 
 def downloaded(module: str, title: str, advice: str) -> Any:
-    """`((x_train, y_train), (x_test, y_test))` of `keras.datasets.<module>`. Raises DataError, ending with `advice`."""
+    """Return `((x_train, y_train), (x_test, y_test))` of `keras.datasets.<module>`.
+
+    Args:
+        module: Name of Keras' module.
+        title: Name of the data set, for messages.
+        advice: The end of a message about a failure.
+
+    Raises:
+        DataError: The download failed.
+    """
     import keras
 
     try:

@@ -1,4 +1,7 @@
-"""Fashion-MNIST (Xiao, Rasul, Vollgraf 2017). Debian repacks the files of its package: sums cover their content."""
+"""Fashion-MNIST (Xiao, Rasul, Vollgraf 2017).
+
+Checksums are over the unpacked content, because Debian repacks the files in its package.
+"""
 
 import gzip
 import zlib
@@ -23,7 +26,13 @@ _ADVICE = "install Debian's package dataset-fashion-mnist, or put its four .gz f
 
 
 def load(local: Path | None) -> DataSource:
-    """60 000 training, 10 000 test images, uint8 of shape (n, 28, 28, 1), in or below `local`. Raises DataError."""
+    """Return 60 000 training and 10 000 test images, uint8 of shape (n, 28, 28, 1).
+
+    Read from files in or below `local`.
+
+    Raises:
+        DataError: There is no intact copy, and none can be downloaded.
+    """
     folders = [local, local / "fashion-mnist"] if local else []
     for folder in [*folders, _DEBIAN]:
         if (folder / "train-images-idx3-ubyte.gz").exists():

@@ -1,6 +1,6 @@
-"""An uncompressed `.npz` that grows by samples.
+"""Write an uncompressed `.npz` to which samples are appended.
 
-`x` comes first, whose size is known from the start, then the other arrays.
+`x` comes first, because its final size is known from the start, then the other arrays.
 """
 
 import io
@@ -19,7 +19,7 @@ from vcdl.files.atomic import sync
 
 
 class GrowingNpz:
-    """The file of some samples while they come; another process may continue with it."""
+    """A file to which samples are appended; another process may continue it."""
 
     def __init__(self, path: Path, count: int, sample_shape: tuple[int, ...], dtype: "np.dtype[Any]") -> None:
         self.path = path
@@ -37,14 +37,14 @@ class GrowingNpz:
         self._info.CRC, self._info.header_offset = 0, 0  # the checksum comes at the end
         self._head = self._info.FileHeader() + header.getvalue()
         self.state = (len(self._head), zlib.crc32(header.getvalue()))
-        """Bytes written, and the checksum of what of them is `x`."""
+        """Number of bytes written, and the checksum of the part of them that is `x`."""
         self.whole_bytes = len(self._head) + data_bytes
-        """Bytes when all samples are there."""
+        """Number of bytes once all samples are written."""
         self._fresh = self.state
         self._has_begun = False
 
     def restart(self) -> None:
-        """Begin anew, whatever is there."""
+        """Start anew, replacing any existing file."""
         self.state, self._has_begun = self._fresh, False
 
     def resume(self, state: tuple[int, int]) -> None:
@@ -60,7 +60,7 @@ class GrowingNpz:
 
     @property
     def is_done(self) -> bool:
-        """Whether the file is whole."""
+        """Whether the file is complete."""
         return self.path.exists()
 
     def append(self, blocks: Sequence[Array]) -> None:
@@ -76,13 +76,13 @@ class GrowingNpz:
         self._has_begun, self.state = True, (size, checksum)
 
     def sync(self) -> None:
-        """Have on the disk what was written. Raises OSError."""
+        """Flush the written bytes to disk. Raises OSError."""
         if self._has_begun:
             with self._part.open("rb") as file:
                 os.fsync(file.fileno())
 
     def finish(self, others: Mapping[str, Array | None]) -> None:
-        """Write the arrays that follow, and give the file its name. Raises OSError."""
+        """Append the other arrays, and give the file its final name. Raises OSError."""
         if self.is_done:
             return
         size, self._info.CRC = self.state

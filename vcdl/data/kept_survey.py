@@ -1,4 +1,7 @@
-"""Surveys kept in `vcdl/surveys` of $XDG_CACHE_HOME, by the reader's keys, and name, size and time of each file."""
+"""Cache surveys of sources in `vcdl/surveys` of $XDG_CACHE_HOME.
+
+The key of a survey is made of the reader's settings and the name, size and time of each file.
+"""
 
 import hashlib
 import os
@@ -22,16 +25,15 @@ if TYPE_CHECKING:
 
 _MOST_LABEL_BYTES = 2**28
 _FORM = 2
-"""Counted up where the same keys ask a survey for more than before."""
+"""Version of the cached surveys; raised when a survey contains more facts for the same keys."""
 _KEPT_S = 30 * 86_400.0
-"""Seconds without use after which one is removed."""
+"""Seconds without use after which a survey is deleted."""
 _SETTLED_S = 2.0
-"""Seconds after its last change from which a file's time of change identifies it, because coarse clocks give two quick
-changes the same time."""
+"""Age from which a modification time identifies content, since coarse clocks give two changes one time."""
 
 
 class Survey(NamedTuple):
-    """Facts that one pass over a part of a source finds."""
+    """Facts that one pass over a part of a source collects."""
 
     rows: int
     sample: Array
@@ -40,18 +42,18 @@ class Survey(NamedTuple):
     sha256: str
     y: Array | None
     sizes: Array | None = None
-    """Bytes of each sample as a JPEG file, shape (n,); None: they are numbers."""
+    """Bytes of each sample as a JPEG file, shape (n,); None: the samples are numbers."""
 
 
 def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callable[[], Survey]) -> Survey:
-    """Return the survey of a part, made unless one is kept.
+    """Return the cached survey of a part, or compute and cache it.
 
     Args:
         reader: The reader.
         path: The part.
-        task: What the labels are.
-        moments: Whatever else the survey depends on.
-        survey: Makes it.
+        task: The kind of task, which determines the form of the labels.
+        moments: Anything else on which the survey depends.
+        survey: Computes the survey.
     """
     key = _key(reader, path, task, moments)
     if key is None:
@@ -73,7 +75,7 @@ def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callabl
 def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
     """Return the checksum of everything that a survey depends on.
 
-    It is None where that is unknown: another package's reader, or files that were just written.
+    None where that is unknown: for another package's reader, or for files that were just written.
     """
     # A reader of another package may read files or variables that its keys do not name, so no key could tell when its
     # survey is out of date.

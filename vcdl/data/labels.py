@@ -1,4 +1,7 @@
-"""Labels: classes 0 … k−1 with names, all known from training: a stray one would give a model a million outputs."""
+"""Number the labels of a data set as classes 0 … k−1 with names.
+
+All classes must be known from training: a stray number would give a model a million outputs.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +16,11 @@ from vcdl.wire.task import MASKED
 Array = npt.NDArray[Any]
 
 _SHOWN = 8
-"""Labels that a message lists."""
+"""Labels that a message lists, so that it stays short."""
 _STRAY_FACTOR = 20
 """A label of fewer than one in this many samples counts as a mistake: it is more likely a typing error than a class."""
 _MISSING_FACTOR = 10
-"""Multiple of the classes that are there, above which no cure names a count of classes."""
+"""Multiple of the classes that occur above which no message suggests a number of classes."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +29,21 @@ class Classes:
 
     count: int
     names: tuple[str, ...] = ()
-    """Names by number of the class; empty where a class has no other name than its number."""
+    """Names by class number; empty where a class has no name but its number."""
 
 
 Given = Sequence[str | int] | int | None
-"""`data > classes`: the classes by name (or by whole number, where they do not begin at 0), or how many there are."""
+"""`data > classes`: names of the classes (or integers, where they do not begin at 0), or their number."""
 
 
 def classes_of(
     labels: Mapping[str, Array], given: Given, mask: str | int | None = None
 ) -> tuple[dict[str, Array], Classes]:
-    """Return the labels as numbers of classes, training first, and the classes. Raises DataError.
+    """Return the labels as class numbers, training first, and the classes. Raises DataError.
 
     Args:
         labels: The labels by array.
-        given: What `data > classes` says.
+        given: The value of `data > classes`.
         mask: The label that becomes MASKED.
     """
     if mask is not None:
@@ -58,10 +61,16 @@ def classes_of(
 
 
 def _masked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple[dict[str, Array], Classes]:
-    """Number the labels that count. A masked number stays a class below a higher one: outputs go by labels."""
+    """Number the labels other than the mask.
+
+    A masked number stays a class if a higher label occurs, as the outputs are numbered by labels.
+    """
     for name, y in labels.items():
         if (y.dtype.kind in "US") != isinstance(mask, str):
-            raise DataError(f"data > mask is {mask!r}, and {name} holds another kind of label: give the label as it is")
+            kind = "text" if y.dtype.kind in "US" else "numbers"
+            raise DataError(
+                f"data > mask is {mask!r}, but the labels of {name} are {kind}: give the mask as one of these labels"
+            )
     counted = {name: y[y != _as_in(mask, y)] for name, y in labels.items()}
     train = next(iter(counted))
     for name, y in counted.items():
@@ -122,7 +131,7 @@ def _refuse_negative(name: str, y: Array, values: Array) -> None:
 
 
 def _count(name: str, y: Array, found: list[int]) -> int:
-    """Return the number of classes of labels without a gap. Raises DataError with advice."""
+    """Return the number of classes; the labels must have no gap. Raises DataError with advice."""
     if found[0] < 0:
         raise DataError(f"{name} holds the negative label {found[0]}: labels are 0, 1, …; list them in data > classes")
     count = found[-1] + 1
@@ -146,7 +155,7 @@ def _count(name: str, y: Array, found: list[int]) -> int:
 
 
 def _places(name: str, y: Array, values: Array, train: str, given: Given) -> Array:
-    """Return the position of each label among the values. Raises DataError for one that is missing."""
+    """Return the position of each label among the values. Raises DataError for a label that is missing there."""
     order = np.argsort(values)
     at = np.minimum(np.searchsorted(values, y, sorter=order), len(values) - 1)
     places: Array = order[at].astype(np.int32)

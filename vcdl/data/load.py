@@ -26,7 +26,7 @@ class _NamedSource(Protocol):
 
 
 def load_dataset(data: "DataSettings", seed: int) -> Dataset:
-    """Load the job's data set, check it, and split off its validation set by `seed`. Raises DataError."""
+    """Load and check the job's data set, and split off its validation set by `seed`. Raises DataError."""
     if data.from_ is not None:
         source = streamed.load(data.from_, data)
     elif data.npz is not None:
@@ -56,7 +56,7 @@ def load_dataset(data: "DataSettings", seed: int) -> Dataset:
 
 
 def facts_of(data: "DataSettings") -> Facts:
-    """Shapes and counts of the set that `load_dataset` would return, without its samples. Raises DataError."""
+    """Return shapes and counts of the set that `load_dataset` would return, without its samples. Raises DataError."""
     if data.from_ is not None:
         facts = streamed.facts(data.from_, data)
     else:
@@ -68,7 +68,12 @@ def facts_of(data: "DataSettings") -> Facts:
 
 
 def _named(data: "DataSettings") -> _NamedSource:
-    """Raises DataError without a name, PluginError for a source of another package that cannot be had."""
+    """Return the module of the named source.
+
+    Raises:
+        DataError: The job names no source.
+        PluginError: The source of another package cannot be loaded.
+    """
     from vcdl.job.data import SOURCES
 
     if data.dataset is None or data.dataset not in SOURCES:

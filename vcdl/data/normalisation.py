@@ -1,4 +1,4 @@
-"""Measure on the training samples how clients normalise their inputs."""
+"""Measure, on the training samples, how clients normalise their inputs."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 _CONSTANT = 1e-7
-"""Share of its size that an input differs by at most if float32 holds it as a constant; more would be noise, scaled."""
+"""Relative spread up to which an input is a constant in float32; otherwise scaling would amplify noise."""
 
 
 def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
@@ -40,13 +40,13 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
 def measures_moments(normalise: str, x: Inputs) -> bool:
     """Return whether samples of shape (n, …) may be standardised.
 
-    For `auto`, whole numbers with three axes are pictures.
+    For `auto`, integers with three axes are pictures, which are not.
     """
     return normalise == "standardise" or (normalise == "auto" and (x.ndim < 3 or x.dtype.kind not in "biu"))
 
 
 def _affine(zero: Array, unit: Array) -> Normalisation:
-    """`(x − zero) / unit` as scale and offset; an input that is constant in float32 stays unscaled."""
+    """Return `(x − zero) / unit` as scale and offset; an input that is constant in float32 stays unscaled."""
     # A constant input gets scale 1: dividing by its spread would turn rounding errors into the largest input of the
     # model.
     scale = 1.0 / np.where(unit > _CONSTANT * np.abs(zero), unit, 1.0)

@@ -1,4 +1,4 @@
-"""`.npz` files without pickles: the user's own data set, and the shards and splits that VCDL writes."""
+"""Read and write `.npz` files without pickles: the user's own data set, and the shards and splits that VCDL writes."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,12 @@ _LARGEST_WEIGHT = 1e6
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
-    """x_train, y_train, the other parts if there; of several inputs x_train_NAME. Raises DataError, FileUnavailable."""
+    """Load x_train, y_train and the other parts that exist; of several inputs, x_train_NAME.
+
+    Raises:
+        DataError: The file is no valid data set.
+        FileUnavailable: It cannot be read now.
+    """
     with _opened(path) as file:
         parts = {part: _part(file, part, settings, path) for part in _parts(file.names, settings, path)}
         weights = _weights(file, len(parts["train"]), path)
@@ -49,7 +54,7 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
 
 
 def facts(path: Path, settings: "DataSettings") -> Facts:
-    """Shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
+    """Return shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
     task = settings.task
     with _opened(path) as file:
         found = _parts(file.names, settings, path)
@@ -81,7 +86,7 @@ def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = N
 
 
 def read_split(path: Path) -> tuple[Array, Array]:
-    """`x` and `y` of a shard or of held-out samples. Raises DataError, FileUnavailable."""
+    """Return `x` and `y` of a shard or of held-out samples. Raises DataError, FileUnavailable."""
     with _opened(path, LOST_CURE) as file:
         x = _inputs_of(file, path)
         y = _labels_in(file, path) if "y" in file.names else x
@@ -91,7 +96,7 @@ def read_split(path: Path) -> tuple[Array, Array]:
 
 
 def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
-    """`x`, mapped where not compressed, and `y` of such a file. Raises DataError, FileUnavailable."""
+    """Return `x`, memory-mapped unless compressed, and `y` of such a file. Raises DataError, FileUnavailable."""
     with _opened(path) as file:
         try:
             x = file.mapped("x")
@@ -109,7 +114,7 @@ def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
 
 
 def _labels_in(file: NpzFile, path: Path) -> Array:
-    """Labels, of classes in int32 whatever type they travel in."""
+    """Return the labels; classes are int32, whatever type the file has."""
     y = _array(file, "y", path)
     return y.astype(np.int32) if y.dtype.kind in "iu" and y.dtype.itemsize < np.dtype(np.int32).itemsize else y
 
@@ -124,9 +129,10 @@ def _inputs_of(file: NpzFile, path: Path) -> Array:
 
 
 def read_weights_of(path: Path) -> Array | None:
-    """Return the weight of each sample of such a file, or None if all count alike.
+    """Return the weight of each sample of such a file, or None if all are equal.
 
-    Raises DataError, FileUnavailable.
+    Raises:
+        DataError, FileUnavailable: The file is damaged, or cannot be read now.
     """
     with _opened(path) as file:
         return _array(file, "weights", path) if "weights" in file.names else None
@@ -146,7 +152,10 @@ def _opened(path: Path, missing: str = "check the name and the folder") -> Itera
 
 
 def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
-    """Return the parts among train, val and test that have x, and y unless that is x itself."""
+    """Return the parts among train, val and test whose arrays exist.
+
+    A part needs x, and y unless x itself is predicted.
+    """
     if "indptr" in names:
         raise DataError(f"{path.name} is a sparse matrix of SciPy: save x_train=matrix.toarray() with y_train")
     found = []
@@ -162,7 +171,7 @@ def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
 
 
 def _inputs(names: list[str], part: str) -> dict[str, str]:
-    """Return the arrays of a part's inputs by the name of the input; a single input has none."""
+    """Return the arrays of a part's inputs, by input name; a single input has the name ""."""
     whole = f"x_{part}"
     if whole in names:
         return {"": whole}
@@ -180,7 +189,7 @@ def _samples(file: NpzFile, part: str, path: Path) -> Array:
 
 
 def _labels_of(part: str, settings: "DataSettings") -> list[str]:
-    """Names of the arrays of a part's labels; none for an autoencoder."""
+    """Return the names of the arrays of a part's labels; none for an autoencoder."""
     if settings.task == "autoencoder":
         return []
     return [array_name(f"y_{part}", output.name) for output in settings.outputs or ()] or [f"y_{part}"]
@@ -198,7 +207,7 @@ def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Par
 
 
 def _refuse_several(x: Array, path: Path) -> None:
-    """Raises DataError."""
+    """Refuse several inputs where only one is possible. Raises DataError."""
     if x.dtype.names is not None:
         raise DataError(f"{path.name}: data > task: autoencoder has one input, and here are {len(x.dtype.names)}")
 
@@ -236,7 +245,7 @@ def _groups(file: NpzFile, by: str, samples: int, path: Path) -> Array:
 
 
 def _stand_in(file: NpzFile, part: str, path: Path) -> Array:
-    """Samples that take no memory, to check labels as if they were there. Raises DataError."""
+    """Return samples that take no memory, so that labels can be checked without the real ones. Raises DataError."""
     headers = {name: _header(file, array, path) for name, array in _inputs(file.names, part).items()}
     if "" in headers:
         # Strides of 0 give the shape and type of any number of samples with the memory of one element.
@@ -266,7 +275,7 @@ def _checked(file: NpzFile, part: str, x: Array, settings: "DataSettings", path:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors about the data begin with the name of the file."""
+    """Prefix errors about the data with the name of the file."""
     try:
         yield
     except DataError as error:
@@ -274,7 +283,11 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _array(file: NpzFile, name: str, path: Path) -> Array:
-    """Raises DataError, also for an array that would take more memory than is free: Linux kills who tries."""
+    """Read an array.
+
+    Raises:
+        DataError: The array is damaged, or larger than the free memory; Linux would kill this process.
+    """
     try:
         header = file.header(name)
         needed_bytes = math.prod(header.shape) * header.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Range and moments of the numbers of samples, gathered block by block: no copy of all of them is made."""
+"""Compute range and moments of the numbers of samples, block by block, without a copy of all of them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,14 +8,15 @@ from vcdl.data.rows import Array, Numbers, Rows
 
 _BLOCK_BYTES = 2**24
 _LARGE = 1e15
-"""Size from which numbers are large, because float32 may not hold their squares, or those of their inverses."""
+"""Size from which numbers are large, because float32 may not hold their squares, or the inverses of those."""
 _EXACT, _FEWEST_STEPS = 2**24, 4096
-"""Float32 has all whole numbers up to the first. Above it, a range that it divides into fewer steps lost its digits:
-times of less than a week in seconds since 1970. A wider one keeps three and more, as measurements have them."""
+"""Float32 holds all integers up to the first. Above it, a range of fewer steps than the second has lost digits."""
+# Times of less than a week in seconds since 1970 are such a range. A wider one keeps three digits and more, as
+# measurements have them.
 ROUNDED = "which float32 rounds to a few values: subtract the smallest one, or leave it out if it is a name"
 """The fault and its cure, for messages."""
 _MOMENT_ROWS = 4096
-"""Rows whose moments are taken at a time."""
+"""Rows whose moments are computed at a time, so that copies stay small."""
 
 
 def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
@@ -67,7 +68,10 @@ class NumbersSoFar:
                 self._join(rows if squares_fit else rows.astype(np.float64))
 
     def _join(self, rows: Array) -> None:
-        """Add some rows of one width, in their own float type: a chunk is short, and its mean was taken away."""
+        """Merge some rows of one width, in their own float type.
+
+        The mean of the chunk is subtracted first.
+        """
         # Subtracting the mean first avoids the cancellation of sum(x²) − n·mean² for numbers that are large compared
         # with their spread, such as years.
         mean = rows.mean(axis=0, dtype=np.float64)
@@ -84,7 +88,7 @@ class NumbersSoFar:
 
     @property
     def numbers(self) -> Numbers:
-        """The gathered numbers, of at least one block."""
+        """Return the numbers of all blocks; there must be at least one."""
         if self._low is None or self._high is None:
             raise ValueError("no block was measured")
         if not self._moments:
@@ -94,7 +98,7 @@ class NumbersSoFar:
 
 
 def are_rounded(low: Array, high: Array) -> bool:
-    """Return whether float32, in which everything is trained, makes one number of many: 10⁹ and 10⁹ + 20."""
+    """Return whether float32, used in training, merges many of the numbers into one: 10⁹ and 10⁹ + 20."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     sizes, spread = np.maximum(np.abs(low), np.abs(high)), high - low
     # spacing is of float64. The power of two scales it to the distance of neighbouring float32 numbers without a cast,
@@ -104,7 +108,7 @@ def are_rounded(low: Array, high: Array) -> bool:
 
 
 def width_of(x: Array) -> int:
-    """Entries that have moments and a range of their own: those of the last axis, of grey images without one 1."""
+    """Return how many entries have a range and moments of their own: the last axis' size; 1 for grey images."""
     # Three axes of whole numbers are (n, height, width). Their last axis is a column of the picture and not a channel.
     grey_images = x.ndim == 3 and x.dtype.kind in "ui"
     return 1 if grey_images else x.shape[-1]

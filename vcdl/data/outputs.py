@@ -1,4 +1,4 @@
-"""Labels of several outputs, checked and numbered each for itself, as fields of an array (vcdl.wire.inputs)."""
+"""Check and number the labels of several outputs, each separately, as fields of an array (vcdl.wire.inputs)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

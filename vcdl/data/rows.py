@@ -1,4 +1,4 @@
-"""Samples that are read block by block and never all at once, in the place of an array of shape (n, …)."""
+"""Represent samples that are read block by block and never all at once, instead of an array of shape (n, …)."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,35 +18,35 @@ class Encoded(NamedTuple):
     """Samples as JPEG files."""
 
     read: Callable[[int], Iterator[Sequence[bytes]]]
-    """All of them from a place on."""
+    """Returns an iterator over all files from a place on."""
     size_bytes: npt.NDArray[np.int64]
-    """The size of each, shape (n,)."""
+    """Bytes of each file, shape (n,)."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Facts about all numbers of an input, per entry of the last axis (a channel, a column): see `width_of`."""
+    """Facts about all numbers of an input, for each entry of the last axis (a channel, a column): see `width_of`."""
 
     low: Array
     high: Array
     whole: bool
-    """Whether all are whole numbers."""
+    """Whether all numbers are integers."""
     mean: Array | None = None
-    """None: not measured, as is `deviation`."""
+    """Mean of each entry; None: neither mean nor `deviation` was measured."""
     deviation: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Samples of a source in its order, all or some of them."""
+    """All or some samples of a source, in its order."""
 
     read: Callable[[int], Iterator[Array]]
-    """All samples of the source from a place on, in blocks of shape (n, …). It may be called again and again."""
+    """Returns all samples of the source from a place on, in blocks of shape (n, …); may be called repeatedly."""
     source_count: int
-    """Samples of the whole source."""
+    """Number of samples of the whole source."""
     sample_shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    """The number type in shards: the smallest that holds all numbers."""
+    """Number type in shards: the smallest that holds all numbers."""
     numbers: Numbers
     """Facts about the numbers of the whole source."""
     sha256: str
@@ -55,10 +55,10 @@ class Rows:
     """Ascending places in the source of these samples; None: all."""
 
     encoded: Encoded | None = None
-    """The form in which they travel; None: as numbers."""
+    """The JPEG files that are sent instead of numbers; None: numbers are sent."""
 
     are_labels: bool = False
-    """Whether these are what an autoencoder predicts."""
+    """Whether these samples are the labels of an autoencoder."""
 
     def __len__(self) -> int:
         return self.source_count if self.chosen is None else len(self.chosen)
@@ -77,12 +77,12 @@ class Rows:
 
     @property
     def places(self) -> Indices:
-        """Places of these samples in the source."""
+        """Places of these samples in the source, ascending."""
         return np.arange(self.source_count) if self.chosen is None else self.chosen
 
     @property
     def content(self) -> str:
-        """SHA-256 of what these samples are."""
+        """SHA-256 that identifies these samples."""
         if self.chosen is None:
             return self.sha256
         # The places stand for the samples, which would otherwise have to be read once more.
@@ -128,7 +128,7 @@ class Rows:
 
 
 Inputs = Array | Rows
-"""Samples in memory, or those that are not."""
+"""Inputs in memory, or on disk and read block by block."""
 
 
 def first_of(x: Inputs, count: int) -> Array:

@@ -1,4 +1,4 @@
-"""Held-out data and shards as a model takes them, read back from the run's folder."""
+"""Read held-out data and shards back from the run's folder, normalised for a model."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +12,7 @@ from vcdl.wire.task import MASKED
 from vcdl.wire.workunit import Normalisation
 
 _IN_MEMORY_BYTES = 2**28
-"""Bytes of a file whose samples are all normalised at once; those of a larger one when they are taken."""
+"""Bytes of a file up to which all its samples are normalised at once; those of a larger one when they are used."""
 
 
 class Sliced(Protocol):
@@ -25,7 +25,7 @@ class Sliced(Protocol):
 
 
 class MappedSamples:
-    """Inputs in a file, shape (n, …): each is read and normalised when it is taken."""
+    """Inputs in a file, shape (n, …), which are read and normalised when they are used."""
 
     def __init__(self, x: Sliced, normalisation: Normalisation) -> None:
         self._x = x
@@ -39,12 +39,12 @@ class MappedSamples:
 
 
 class Samples(NamedTuple):
-    """Inputs, normalised, and what they are compared with."""
+    """Normalised inputs, with their labels."""
 
     x: Sliced
     y: Sliced
     weights: Array | None = None
-    """The weight of each sample in training, shape (n,); None: all alike. Measures for people do not weigh."""
+    """Weight of each sample in training, shape (n,); None: all equal. Measures for people ignore weights."""
 
     def taken(self, some: Any) -> "Samples":
         """Return the samples at these indices, in memory."""
@@ -58,7 +58,7 @@ class Samples(NamedTuple):
 
     @property
     def counted(self) -> Array | None:
-        """1 for each label that counts and 0 for a masked one, in the shape of y; None: all count."""
+        """A mask in the shape of y: 1 for labels, 0 for masked ones; None: nothing is masked."""
         y = self.y
         # A mask exists only where a sample has several labels of classes (sequence, segmentation), which are signed
         # because MASKED is -1.
@@ -68,7 +68,13 @@ class Samples(NamedTuple):
 
 
 def read_samples(path: Path, normalisation: Normalisation) -> Samples:
-    """Return the samples of a file of ours; an autoencoder's are their labels. Raises DataError, FileUnavailable."""
+    """Return the samples of a shard or of held-out data.
+
+    The labels of an autoencoder are its inputs.
+
+    Raises:
+        DataError, FileUnavailable: The file is damaged, or cannot be read now.
+    """
     x, y = map_split(path)
     # A compressed file was read as a whole, so only a mapped one can be too large for memory.
     is_large = not (isinstance(x, np.ndarray) and not isinstance(x, np.memmap)) and x.nbytes > _IN_MEMORY_BYTES

@@ -1,4 +1,4 @@
-"""One pass over a source puts each sample into its file, as drawn before: an exact cut of what no memory holds."""
+"""Write each sample of a source into its file, drawn beforehand, in one pass: an exact cut larger than memory."""
 
 import json
 import time
@@ -17,20 +17,20 @@ from vcdl.files.atomic import atomic_write
 from vcdl.wire.jpeg import ENDS, SHAPE
 
 _BUFFER_BYTES = 64 * 2**20
-"""Bytes of samples that wait in memory, for all files together."""
+"""Bytes of samples that are buffered in memory, for all files together."""
 SAVE_EVERY_S = 20.0
 """Seconds of work that a kill may lose."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A file, and the samples that belong into it."""
+    """A file, and the samples to write into it."""
 
     path: Path
     places: Indices
-    """Ascending places in the source."""
+    """Places of its samples in the source, ascending."""
     y: Array | None
-    """Their labels in this order; None: an autoencoder's."""
+    """Labels of its samples, in this order; None: an autoencoder's."""
     weights: Array | None = None
 
 
@@ -42,7 +42,7 @@ def scatter(
     tell: Callable[[float], None] = lambda fraction: None,
     save_every_s: float = SAVE_EVERY_S,
 ) -> None:
-    """Write the files of a source's samples, or the rest of them. Raises DataError, FileUnavailable, OSError."""
+    """Write a source's samples into their files, or the rest of them. Raises DataError, FileUnavailable, OSError."""
     # One number a sample decides where it goes. With the labels this is all that grows with the source in memory.
     owner = np.full(source.source_count, -1, np.int32)
     for number, target in enumerate(targets):
@@ -82,7 +82,7 @@ def _file_of(source: Rows, target: Target) -> GrowingNpz:
 
 
 def _smallest(y: Array) -> Array:
-    """Labels in the smallest whole type that holds them; numbers to predict as they are."""
+    """Return labels in the smallest integer type that holds them; numbers to predict unchanged."""
     if y.dtype.kind != "i" or not y.size:
         return y
     return y.astype(np.result_type(np.min_scalar_type(y.min()), np.min_scalar_type(y.max())))
@@ -96,7 +96,10 @@ def _places_of(source: Rows, target: Target) -> dict[str, Array]:
 
 
 def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> int:
-    """Restore the files to the last saved state, and return the samples written; 0 after deleting what does not fit."""
+    """Restore the files to the last saved state, and return the number of samples written.
+
+    A state that does not fit is deleted; then the number is 0.
+    """
     try:
         state = json.loads(state_file.read_text())
         # Another job's cut of the same folder, or one of other settings: none of its samples are where they belong.
@@ -115,7 +118,7 @@ def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> 
 
 
 class _Writer:
-    """Collects samples by file, and writes many at once."""
+    """Collects samples by file, and writes many at once, as small writes are slow."""
 
     def __init__(
         self,
@@ -136,7 +139,12 @@ class _Writer:
         self._saving: Future[None] | None = None
 
     def add(self, block: Array, owner: Array) -> None:
-        """Write a block, shape (n, …), into the file of each sample, −1 for samples of none."""
+        """Buffer a block, shape (n, …).
+
+        Args:
+            block: Samples.
+            owner: The number of each sample's file; −1: the sample belongs to none.
+        """
         # A stable sort keeps the samples of a file in the order of the source, in which the labels of Target.y are.
         order = np.argsort(owner, kind="stable")
         order = order[np.count_nonzero(owner < 0) :]
@@ -148,14 +156,14 @@ class _Writer:
             self._write()
 
     def save_sometimes(self, place: int) -> None:
-        """Save when it is time."""
+        """Save the state if the interval is over."""
         # A disk that needs longer than save_every_s for a sync must not stop the cut: it saves again once the last save
         # has ended.
         if time.monotonic() - self._saved_s >= self._save_every_s and (self._saving is None or self._saving.done()):
             self.save(place)
 
     def save(self, place: int) -> "Future[None]":
-        """Begin to have all samples before `place` on the disk, and noted. Raises the error of the save before."""
+        """Start to flush all samples before `place` to disk and record that. Raises the previous save's error."""
         if self._saving is not None:
             self._saving.result()
         self._write()

@@ -1,6 +1,6 @@
-"""The training set, cut into shard files.
+"""Cut the training set into shard files.
 
-They are cut again where `shards.json`, written last, is missing or differs.
+The manifest `shards.json` is written last. Where it is missing or differs from the job, the shards are cut again.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "shards.json"
 _FORMAT = 1
-"""Version of the manifest: shards of another one are cut again, so that a newer VCDL never misreads them."""
+"""Version of the manifest; shards of another version are cut again, so that a newer VCDL never misreads them."""
 
 
 class DataFiles(Protocol):
@@ -53,7 +53,7 @@ class ShardFile:
 
 
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
-    """Return the shard files of a job, cut unless they are there and undamaged. Raises DataError, RunFolderError."""
+    """Return a job's shard files, cutting them unless they exist undamaged. Raises DataError, RunFolderError."""
     fingerprint = _fingerprint(dataset, settings, seed)
     # Other runs in the same folder, such as those of a sweep, often have cut the same data, and hard links take neither
     # time nor room.
@@ -149,7 +149,10 @@ def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, 
 def _scattered(
     files: DataFiles, dataset: Dataset, cut: tuple[Indices, ...], fingerprint: str, tell: Callable[[float], None]
 ) -> tuple[ShardFile, ...]:
-    """Write what is not in memory, one pass a source: the validation samples usually come from that of the shards."""
+    """Write data that are not in memory, in one pass for each source.
+
+    Validation samples usually come from the source of the shards.
+    """
     train, once = dataset.x_train, dataset.predicts_itself
     if not isinstance(train, Rows):
         raise TypeError("samples in memory are cut at once: this is a bug in vcdl")
@@ -184,7 +187,7 @@ def _scattered(
 
 
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
-    """Indices of the training samples for each shard, determined by labels, settings and seed. Raises DataError."""
+    """Return the indices of each shard's samples, determined by labels, settings and seed. Raises DataError."""
     # A random stream of its own (validation uses [seed, 1]), so that both draws can be repeated independently.
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train

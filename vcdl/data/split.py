@@ -1,4 +1,7 @@
-"""Divide samples among shards and sets: pure functions from labels and a seed to arrays of indices."""
+"""Divide samples among shards and sets.
+
+Pure functions from labels and a seed to arrays of indices.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +15,10 @@ Indices = npt.NDArray[np.intp]
 
 
 def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Indices to keep, and `count` to hold out; stratified: the class mix to within one sample. Raises DataError."""
+    """Return the indices to keep and the `count` indices to hold out. Raises DataError.
+
+    Stratified: both have the class mix of all samples to within one sample.
+    """
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
@@ -31,7 +37,7 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards of sizes, and counts of a class, that differ by at most one. Raises DataError for too few samples."""
+    """Return the indices of shards whose sizes, and counts of each class, differ by at most one. Raises DataError."""
     _check_enough(y, shards)
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
     # Dealing from an order sorted by label gives each shard its share of every class. The permutation then mixes the
@@ -60,13 +66,13 @@ def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Genera
 
 
 def grouped(groups: Array, shards: int) -> tuple[Indices, ...]:
-    """Split into shards of whole neighbouring groups, of sizes as even as those allow.
+    """Return shards of whole neighbouring groups, of sizes as even as those allow.
 
-    Where there are fewer groups than shards, each shard is a part of one group.
+    If there are fewer groups than shards, each shard is a part of one group.
 
     Args:
-        groups: The group of each sample, shape (n,); neighbours have numbers next to each other.
-        shards: How many.
+        groups: Group of each sample, shape (n,); neighbours have consecutive numbers.
+        shards: Number of shards.
 
     Raises:
         DataError: There are fewer samples than shards.
@@ -85,7 +91,7 @@ def grouped(groups: Array, shards: int) -> tuple[Indices, ...]:
 
 
 def _halved(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
-    """Split groups into `shards` parts in all; each further part goes to the group whose parts are the largest."""
+    """Split groups into `shards` parts; each further part is taken from the group whose parts are the largest."""
     parts = [1] * len(groups)
     for _ in range(shards - len(groups)):
         parts[max(range(len(groups)), key=lambda at: len(groups[at]) / parts[at])] += 1
@@ -93,11 +99,11 @@ def _halved(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
 
 
 def likeness(y: Array, cut: Sequence[Indices]) -> float:
-    """Return how alike shards are in their classes: a shard's label entropy as a fraction of that of all, 0 to 1.
+    """Return how similar the shards' class mixes are: their mean label entropy as a fraction of that of all, 0 to 1.
 
     Args:
         y: Labels, shape (n,).
-        cut: The samples of each shard.
+        cut: The indices of each shard.
     """
     of_all = _entropy(y)
     return sum(len(part) * _entropy(y[part]) for part in cut) / len(y) / of_all if of_all else 1.0

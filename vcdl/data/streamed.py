@@ -1,4 +1,4 @@
-"""A source of `data > from` as a data set: labels in memory, samples read when they are cut."""
+"""Load a source of `data > from` as a data set: labels in memory, samples read only when shards are cut."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(reader: "Reader", settings: "DataSettings") -> DataSource:
-    """Return the parts of a source, reading each once. Raises DataError, FileUnavailable."""
+    """Read each part of a source once, and return the parts. Raises DataError, FileUnavailable."""
     paths = reader.parts
     surveyed = {part: survey(reader, path, settings.task, settings.normalise) for part, path in paths.items()}
     train = surveyed["train"].rows
@@ -42,7 +42,7 @@ def load(reader: "Reader", settings: "DataSettings") -> DataSource:
 
 
 def facts(reader: "Reader", settings: "DataSettings") -> Facts:
-    """Shapes and counts; the source is read for them. Raises DataError, FileUnavailable."""
+    """Return shapes and counts of a source, which is read for that. Raises DataError, FileUnavailable."""
     source = load(reader, settings)
     counts = {name: len(part) for name, part in source.parts().items()}
     x, y = source.train.x, source.train.y
@@ -82,7 +82,7 @@ def _labelled(source: DataSource, settings: "DataSettings", reader: "Reader") ->
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors about labels begin with the name of the source."""
+    """Prefix errors about labels with the name of the source."""
     try:
         yield
     except DataError as error:

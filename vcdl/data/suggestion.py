@@ -1,4 +1,7 @@
-"""The content of a source, and a job for it: read as a run would read it, with every guess written out."""
+"""Describe a source and suggest a job for it.
+
+The source is read as a run would read it, and every guess is written into the job file.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ import numpy as np
 
 from vcdl.data import streamed
 from vcdl.data.dataset import DataSource
-from vcdl.data.readers.images import table_of_pictures
+from vcdl.data.readers.images import picture_table_keys
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError
 from vcdl.files.fetched import address_of, pinned
@@ -23,7 +26,7 @@ _FEWEST_EPOCHS, _MOST_EPOCHS, _SAMPLES_TRAINED = 5, 60, 20_000
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A source, and the section `data` of a job for it."""
+    """A source, and the suggested section `data` of a job."""
 
     outline: Outline
     data: Mapping[str, Any]
@@ -59,7 +62,7 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
         path, named = address.copy, str(address)
     if not path.exists():
         raise DataError(f"{source} is not there: name a file or a folder")
-    pictures = table_of_pictures(path, label) if path.is_dir() and given.get("as") in (None, "images") else {}
+    pictures = picture_table_keys(path, label) if path.is_dir() and given.get("as") in (None, "images") else {}
     settings = section_of(DataSettings, {"from": {"path": str(path), **pictures, **given}}, "vcdl data")
     if settings.from_ is None:
         raise DataError("there is no source: name a file or a folder")
@@ -71,12 +74,12 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
 
 
 def epochs_for(source: DataSource) -> int:
-    """Epochs of a first job: a small set needs many for as many steps."""
+    """Return the epochs of a suggested job: a small set needs more epochs for as many steps."""
     return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _SAMPLES_TRAINED // len(source.train)))
 
 
 def facts_lines(source: DataSource) -> list[str]:
-    """Shapes, types, ranges, and the balance of the classes."""
+    """Return lines about a source: shapes, types, ranges, and the balance of the classes."""
     lines = []
     for name, part in source.parts().items():
         x = part.x

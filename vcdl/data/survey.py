@@ -1,4 +1,4 @@
-"""One pass over a part of a source before anything is made of it: labels, counts, ranges, and what it holds."""
+"""Survey a part of a source in one pass before it is used: labels, counts, ranges and checksums."""
 
 import hashlib
 from collections.abc import Iterator
@@ -27,21 +27,21 @@ _EXACT = 2**24
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A part of a source: its samples, not in memory, and its labels, which are."""
+    """A part of a source: its samples, which are not in memory, and its labels, which are."""
 
     rows: Rows
     y: Array | None
-    """None: the source has no labels."""
+    """Labels; None: the source has none."""
 
 
 def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
-    """Read a part once, or return what is known of it. Raises DataError, FileUnavailable.
+    """Read a part once, or take the cached survey of it. Raises DataError, FileUnavailable.
 
     Args:
         reader: The reader.
         path: The part.
-        task: What the labels are.
-        normalise: The job's setting; it may need moments.
+        task: The kind of task, which determines the form of the labels.
+        normalise: The job's setting, which may require moments.
     """
     found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
     # A kept survey is checked like a new one: it was written before this check.
@@ -87,7 +87,11 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
 
 
 def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begin: int) -> Iterator[Array]:
-    """Yield the samples again. Raises DataError where their labels changed: a shuffled source would train nonsense."""
+    """Yield the samples again.
+
+    Raises:
+        DataError: The labels have changed, so the source is shuffled, and training would be nonsense.
+    """
     for x, y, _ in reader.blocks(path, task, begin):
         if y is not None and labels is not None and not np.array_equal(y, labels[begin : begin + len(y)]):
             raise DataError(f"{path.name} gives other samples the second time: leave it as it is, and begin again")

@@ -1,4 +1,4 @@
-"""Waiting: for a condition, at an even pace; for a store, a database, a disk or a cloud, longer each time."""
+"""Wait for a condition at an even pace, or retry with growing delays: a store, a database, a disk or a cloud."""
 
 import math
 import threading
@@ -13,11 +13,11 @@ from vcdl.errors import Unavailable
 Result = TypeVar("Result")
 
 POLL_S = 0.1
-"""Between two looks at what another process or thread does, where nothing else sets the pace."""
+"""Seconds between two checks of another process or thread, if nothing else sets the pace, so that waits cost little."""
 
 
 def wait_until(condition: Callable[[], Result], timeout_s: float = math.inf, every_s: float = POLL_S) -> Result:
-    """Ask at an even pace until the answer is true, or the time is over; returns the last answer."""
+    """Call `condition` at an even pace until its result is true or the time is over; return the last result."""
     give_up_s = time.monotonic() + timeout_s
     while not (answer := condition()) and (left_s := give_up_s - time.monotonic()) > 0:
         time.sleep(min(every_s, left_s))
@@ -26,7 +26,7 @@ def wait_until(condition: Callable[[], Result], timeout_s: float = math.inf, eve
 
 @dataclass
 class Backoff:
-    """The waits between tries: twice as long each time, up to `longest_s`."""
+    """The waits between retries: twice as long each time, up to `longest_s`."""
 
     first_s: float = 0.2
     longest_s: float = 15.0
@@ -36,7 +36,7 @@ class Backoff:
         self.reset()
 
     def next_wait_s(self) -> float:
-        """Seconds to wait now; twice as long the next time."""
+        """Return the seconds to wait now; the next wait is twice as long."""
         wait_s, self._wait_s = self._wait_s, min(self.longest_s, self._wait_s * 2)
         return wait_s
 
@@ -73,7 +73,7 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
 
 @dataclass
 class Attempts:
-    """The attempts of a step in a loop that does other things: it asks `is_due`, and may tell `why` it waits."""
+    """The attempts of a step in a loop that has other work: `is_due` says whether to try now, `why` why not."""
 
     backoff: Backoff = field(default_factory=Backoff)
     clock: Callable[[], float] = time.monotonic

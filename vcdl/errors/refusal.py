@@ -1,17 +1,17 @@
-"""Every reason to refuse an upload, with whom it speaks against."""
+"""List every reason to refuse an upload, with what it implies about the host."""
 
 from enum import StrEnum
 
 
 class Blame(StrEnum):
-    """What a refusal says of the host that brought the upload."""
+    """What a refusal implies about the host that sent the upload."""
 
     FORM = "form"
     """No honest training ends like this: the host is quarantined at once."""
     CONTENT = "content"
-    """The upload is well-formed, but others look different; this may be wrong about an honest host once."""
+    """The upload is well-formed but unlike others; an honest host may be misjudged once."""
     HOST = "host"
-    """Nothing of this host counts now, whatever it brings: the refusal says nothing about the upload."""
+    """No upload of this host is accepted now; the refusal implies nothing about this one."""
     NOBODY = "nobody"
     """The server, or chance, may be the cause as well."""
 
@@ -20,7 +20,7 @@ class Refusal(StrEnum):
     """A reason to refuse an upload, recorded in the journal by name; docs/uploads.md explains each to operators."""
 
     words: str
-    """The fault, for somebody who does not know the name."""
+    """Description of the fault, for readers who do not know the name."""
     blame: Blame
 
     def __new__(cls, name: str, words: str, blame: Blame) -> "Refusal":

@@ -1,1 +1,4 @@
-"""Fleets of preemptible instances that are clients of a BOINC project; the training does not depend on them."""
+"""Run fleets of preemptible cloud instances as clients of a BOINC project.
+
+The training does not depend on them.
+"""

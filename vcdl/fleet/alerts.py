@@ -1,4 +1,4 @@
-"""Alerts of a fleet: budget, crash loop, capacity, leases."""
+"""Decide which alerts a fleet sends: budget, crash loop, capacity, leases."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _BUDGET_SHARES = (0.5, 0.8, 1.0)
 def causes_of(
     settings: FleetSettings, observed: Observation, actions: Actions, launched: LaunchResult, paid_for_s: float
 ) -> Mapping[str, str]:
-    """Return the messages of a pass, keyed by the name of their alert."""
+    """Return the alerts that a pass calls for: messages keyed by the alert's name."""
     state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
     # Only this one: what is observed of another keeper's fleet is that keeper's to report.
     if actions.other_keeper:
@@ -43,7 +43,7 @@ def causes_of(
 
 
 def _lease_left_s(settings: FleetSettings, observed: Observation) -> float:
-    """Return the seconds until the first lease ends that should have been renewed."""
+    """Return the seconds until the first lease ends that a pass should have renewed."""
     if observed.state.goal is not FleetGoal.UP:
         return math.inf
     # Leases that end with the machine's life are never renewed, so they are no cause for an alert.

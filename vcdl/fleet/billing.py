@@ -1,4 +1,4 @@
-"""The clouds' billing rules, in exact arithmetic of fractions; docs/fleet-cost.md states them with their sources."""
+"""Compute what the clouds charge, in exact fractions; docs/fleet-cost.md states their rules with sources."""
 
 import math
 import operator
@@ -13,17 +13,20 @@ from vcdl.fleet.settings import Cloud
 
 HOUR_S = 3600
 _MINIMUM_S = 60
-"""A shorter life is charged as this long."""
+"""Seconds that are charged for a shorter life: the limit below which neither cloud charges by the second."""
 
 
 @dataclass(frozen=True)
 class CloudBilling:
-    """A cloud's rules; of one that another package brings: every second at the price that holds then."""
+    """The billing rules of a cloud.
+
+    By default, and so for a cloud of another package, every second costs the price of that second.
+    """
 
     free_if_preempted_within_s: int = 0
-    """An instance that the cloud takes back within this time costs nothing."""
+    """Seconds of life within which an instance that the cloud takes back costs nothing."""
     price_holds_s: int = 1
-    """The price at the beginning of each such stretch of a life holds for the whole stretch."""
+    """Seconds for which the price at their beginning stays fixed."""
     address_usd_per_h: Decimal = Decimal(0)
     disk_usd_per_gb_month: Decimal = Decimal(0)
 
@@ -33,7 +36,7 @@ _BILLING = {
     "gcp": CloudBilling(60, 1, Decimal("0.0025"), Decimal("0.1")),
 }
 _MONTH_H = 730
-"""Hours of a month, as the clouds count."""
+"""Hours in a month, as the clouds bill it."""
 _BASELINE = {
     "nano": "0.05",
     "micro": "0.1",
@@ -43,23 +46,23 @@ _BASELINE = {
     "xlarge": "0.4",
     "2xlarge": "0.4",
 }
-"""The share of each vCPU that a burstable type may use all the time."""
+"""Fraction of each vCPU that a burstable type may use all the time."""
 _BURSTABLE = ("t3", "t3a", "t4g")
 
 
 @dataclass(frozen=True)
 class Charge:
-    """The cloud's charge for a life or a part of one, in dollars."""
+    """What a cloud charges for an instance's life or a part of it, in dollars."""
 
     spot_usd: Fraction = Fraction(0)
     on_demand_usd: Fraction = Fraction(0)
-    """The same seconds at the list price; never free, because on-demand instances are not interrupted."""
+    """Cost of the same seconds at the list price; never free, because on-demand instances are not interrupted."""
     extras_usd: Fraction = Fraction(0)
-    """The public address and the disk, due at either price."""
+    """Cost of the public address and the disk, which is due at either price."""
 
     @property
     def paid_usd(self) -> Fraction:
-        """Everything that is due: the spot price, address and disk."""
+        """The whole charge: the spot price, address and disk."""
         return self.spot_usd + self.extras_usd
 
     def __add__(self, other: "Charge") -> "Charge":
@@ -67,13 +70,16 @@ class Charge:
 
 
 def working_share(type: str) -> float:
-    """Return the part of each vCPU that a type may use continuously: the baseline of a T3, T3a or T4g."""
+    """Return the fraction of each vCPU that a type may use continuously: the baseline of a T3, T3a or T4g."""
     family, _, size = type.partition(".")
     return float(_BASELINE.get(size, 1)) if family in _BURSTABLE else 1.0
 
 
 def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decimal:
-    """Hourly cost of a public IPv4 address and of the disk (gp3, pd-balanced), at the list prices of us-east-1."""
+    """Return the hourly cost of address and disk in dollars.
+
+    A public IPv4 address and a gp3 or pd-balanced disk, at the list prices of us-east-1.
+    """
     billing = _BILLING.get(cloud, CloudBilling())
     disk = billing.disk_usd_per_gb_month * disk_gb / _MONTH_H
     return (disk + (billing.address_usd_per_h if has_address else 0)).quantize(Decimal("0.000001"))
@@ -83,10 +89,10 @@ def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequen
     """Return the charge for an instance's life.
 
     Args:
-        launch: Its launch.
+        launch: The ledger row of its launch.
         end_s: Unix time of its end.
-        ending: How it ended; None: it lives.
-        rates: Prices by time. The first also holds before its time; without any the charge is 0.
+        ending: How it ended; None: it is live.
+        rates: Prices by time. The first also applies before its time; without any the charge is 0.
     """
     # Both clouds charge whole seconds, and at least a minute.
     seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
@@ -105,7 +111,7 @@ def _stretches(
 ) -> Iterator[tuple[PricedRow, int]]:
     """Yield the seconds of a life at each of its rates.
 
-    A rate takes effect at the end of the period in which it came.
+    A new rate takes effect at the end of the billing period in which it appeared.
     """
     # AWS holds the price of an instance's hour, counted from its launch, so a change takes effect at its next hour.
     starts = [max(0, math.ceil((rate.since_s - launched_s) / holds_s) * holds_s) for rate in rates]

@@ -1,4 +1,7 @@
-"""The pools of a fleet file as choices of the planner, and the settings of a plan. Nothing is launched."""
+"""Turn the pools of a fleet file into choices of the planner, and a plan into settings.
+
+Nothing is launched.
+"""
 
 import json
 import math
@@ -18,17 +21,17 @@ from vcdl.planner.forecast import Choice
 from vcdl.planner.throughput import HostType
 
 _SHARES = (0.25, 0.5, 1.0)
-"""Parts of the most units that a fleet may have."""
+"""Fractions of the fleet's largest size for which choices are made."""
 
 
 @dataclass(frozen=True)
 class FleetChoices:
-    """The choices, cheapest first, and the pools that make none."""
+    """The choices, cheapest first, and the pools that offer none."""
 
     choices: tuple[Choice, ...]
     unpriced: frozenset[Pool]
     dear: frozenset[Pool]
-    """Pools above `unit_limit_usd_per_h`, which the fleet does not use."""
+    """Pools above `unit_limit_usd_per_h`, from which the fleet does not launch."""
     prices_as_of: str = ""
     """The date of the oldest price."""
 
@@ -38,7 +41,11 @@ class FleetChoices:
         return [one for one in self.choices if one.spot_usd_per_h is not None]
 
     def checked_notes(self, settings: FleetSettings) -> list[str]:
-        """Return the `notes`. Raises FleetError if there is no choice, with the reasons."""
+        """Return the `notes`.
+
+        Raises:
+            FleetError: There is no choice; the message names the reasons.
+        """
         if not self.choices:
             raise FleetError(
                 f"no pool of {settings.name} can be planned with; not known: {'; '.join(self.notes(settings))}"
@@ -46,7 +53,7 @@ class FleetChoices:
         return self.notes(settings)
 
     def notes(self, settings: FleetSettings) -> list[str]:
-        """Costs that the prices leave out, a line each."""
+        """Return lines about the costs that the prices leave out."""
         lines = []
         if any(one.is_listed for one in self.spot):
             lines.append("spot prices: at most the list prices count until `vcdl fleet prices --refresh` asks for them")
@@ -73,11 +80,11 @@ def fleet_choices(
         settings: The fleet file.
         types: The allowed pools.
         prices: Their prices.
-        slot: The speed of one subtask's slot.
-        sizes: Units to plan with; by default parts of `capacity > max`.
+        slot: The speed of one slot, which trains one subtask at a time.
+        sizes: Units to plan with; by default fractions of `capacity > max`.
 
     Raises:
-        FleetError: No pool has the unit.
+        FleetError: No pool provides the unit.
     """
     if not types:
         raise _no_types(settings, prices)
@@ -114,7 +121,10 @@ def _no_types(settings: FleetSettings, prices: PriceTable) -> FleetError:
 def _choices_of(
     pool: Pool, price: PricedRow, size: int, units: int, capacity: CapacitySettings, slot: HostType
 ) -> Iterator[tuple[Choice, float]]:
-    """Yield `units` units of a pool, on spot and on demand, each with the hourly price of its dearest machine."""
+    """Yield the choices of `units` units of one pool, on spot and on demand.
+
+    Each has the hourly price of its most expensive machine.
+    """
     on_demand_units = capacity.on_demand.units(units)
     # Whole machines: a target between two sizes pays for the larger one.
     count, firm = math.ceil(units / size), math.ceil(on_demand_units / size)
@@ -130,7 +140,7 @@ def _choices_of(
 
 
 def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:
-    """Return the allowed pools in the price table, to plan without asking the cloud."""
+    """Return the allowed pools in the price table, so that planning needs no call to the cloud."""
     allowed = settings.instances
     found = {}
     for row in prices.by_key.values():
@@ -146,7 +156,11 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
 
 
 def planned_settings(file: Path) -> list[str]:
-    """Return the keys of a fleet file, as `--set` takes them, that a plan recommends. Raises FleetError."""
+    """Return the keys of a fleet file, as `--set` takes them, that a plan recommends.
+
+    Raises:
+        FleetError: The file cannot be read.
+    """
     again = "`vcdl plan JOB.yaml RUN --fleet fleet.yaml --json > plan.json` makes one"
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))

@@ -47,11 +47,11 @@ class Pass:
     actions: Actions
     launched: LaunchResult = field(default_factory=LaunchResult)
     errors: tuple[str, ...] = ()
-    """Actions that failed in some region; the next pass repeats them."""
+    """Actions that failed in some region; the next pass retries them."""
 
     @property
     def may_get_more(self) -> bool:
-        """Whether another pass at once may help: the part on demand is there, or not all pools refused."""
+        """Whether another pass at once may help: on-demand capacity is complete, or not all pools refused."""
         if any(instance.pool.on_demand for instance in self.launched.instances):
             return True
         refused = {problem.pool for problem in self.launched.problems}
@@ -59,12 +59,12 @@ class Pass:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is wanted any more and no instance is live."""
+        """Whether no instance is wanted or live."""
         observed = self.observed
         return observed.state.goal is not FleetGoal.UP and not any(i.is_live for i in observed.instances)
 
     def lines(self) -> tuple[str, ...]:
-        """Return its actions and problems as lines for a log."""
+        """Return the pass' actions and problems as lines for a log."""
         lines = [*self.observed.warnings, *self.actions.warnings, *self.errors]
         if self.actions.terminate:
             lines.append(f"terminated: {', '.join(self.actions.terminate)}")
@@ -76,7 +76,7 @@ class Pass:
 
 
 class Controller:
-    """A fleet with its cloud and its folder. All calls raise what the provider and the folder raise."""
+    """A fleet with its cloud and its folder. All calls raise the errors of the provider and the folder."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class Controller:
         """Alerts that were sent while the state could not be read."""
 
     def now_s(self) -> float:
-        """Unix time by the cloud's clock, by which instances read their leases, if this machine's is wrong."""
+        """Unix time by the cloud's clock, which instances compare with their leases; this machine's may be wrong."""
         offset_s = self._provider.clock_offset_s
         return self._clock() + (offset_s if abs(offset_s) > _CLOCKS_AGREE_S else 0.0)
 
     def observe(self) -> Observation:
-        """Return the fleet now, changing nothing."""
+        """Return the present state of the fleet, changing nothing."""
         return self._observe(*self._find(self._folder.read()))
 
     def record(self) -> None:
@@ -134,17 +134,17 @@ class Controller:
         return Pass(observed, self._decide(observed))
 
     def change(self, change: Callable[[FleetState], FleetState]) -> None:
-        """Store another goal or target, which the next pass of every process follows."""
+        """Store another goal or target, which the next pass of any process applies."""
         with self._folder.one_pass():
             self._folder.write(change(self._folder.read()))
 
     def reconcile_once(self) -> Pass:
-        """Make one pass. Whatever it raises, the next pass starts from what it finds then."""
+        """Make one pass. If it fails, the next pass starts from what it finds then."""
         with self._folder.one_pass():
             self._provider.keeper = self._folder.keeper(new=True)
             self._money.refresh(self._provider.pools)
             found, state = self._find(self._folder.read())
-            self._money.ledger.record_found(found, self.now_s())  # before the cost is looked at
+            self._money.ledger.record_found(found, self.now_s())  # before the cost is computed
             observed = self._observe(found, state)
             actions, now_s = self._decide(observed), observed.now_s
             recent = tuple(it for it in observed.state.recent_launches if it.instance.id not in actions.terminate)
@@ -172,7 +172,7 @@ class Controller:
             return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
 
     def alert_blind(self, why: str) -> list[str]:
-        """Alert once passes have failed for half a lease, or the state cannot be read; returns why it was not sent."""
+        """Alert once passes have failed for half a lease, or the state cannot be read; return why it was not sent."""
         with self._folder.one_pass():
             try:
                 state = self._folder.read()
@@ -186,7 +186,7 @@ class Controller:
             return self._send({**dict.fromkeys(state.alerts, ""), **cause})
 
     def _send(self, causes: Mapping[str, str]) -> list[str]:
-        """Send the alerts that were not sent yet; returns why some could not be sent."""
+        """Send the alerts that were not sent yet; return why some could not be sent."""
         state = self._folder.read()
         sent, not_sent = self._channel.news(causes, state.alerts)
         if sent != state.alerts:
@@ -231,7 +231,7 @@ class Controller:
                 yield f"{launch.instance.id}, which the cloud does not show yet: in {duration(wait_s)}"
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
-        """Return the instances that the cloud shows, and for a time those of unreachable regions."""
+        """Return the instances that the cloud shows, and for a time the last known ones of unreachable regions."""
         found, now_s = self._provider.find(), self.now_s()
         away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
         # Most likely the cloud's API is away, and its instances are not: they work until their leases are over.
@@ -288,7 +288,7 @@ class Controller:
         return tuple(it for it in state.recent_launches if it.instance.id not in shown and it.noted_s > since_s)
 
     def _progress(self, state: FleetState, queue: Queue | None, have: Units, now_s: float) -> Progress | None:
-        """Follow the deadline; while the queue cannot be read, what was decided stays."""
+        """Return the progress towards the deadline; while the queue cannot be read, the last decision stays."""
         if queue is None:
             return state.progress if have.wanted and state.target is None else None
         sizes = self._settings.capacity
@@ -296,7 +296,7 @@ class Controller:
         return follow_deadline(state.progress, queue, sizes, units, now_s, self._settings.reconcile_every_s)
 
     def _troubles(self, progress: Progress | None) -> Iterator[str]:
-        """Yield what is wrong with clocks, prices, regions and the deadline."""
+        """Yield the problems of clocks, prices, regions and the deadline."""
         if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
             way = "behind" if offset_s > 0 else "ahead of"
             yield f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: set it"
@@ -308,7 +308,7 @@ class Controller:
             yield f"spot capacity alone would miss the deadline of {deadline:%Y-%m-%dT%H:%MZ}: on-demand ones stand in"
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
-        """Units that are wanted, the queue that they follow, and warnings."""
+        """Return the units that are wanted, the queue that they follow, and warnings."""
         if state.goal is not FleetGoal.UP:
             return 0, None, ()
         sizes = self._settings.capacity
@@ -343,7 +343,7 @@ class Controller:
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
 
     def _other_keeper(self, instances: Sequence[Instance]) -> str:
-        """Why another keeper has the fleet: it has the oldest lease that is not over, by which all keepers agree."""
+        """Return why another keeper has the fleet: it wrote the oldest unexpired lease, on which all agree."""
         kept = sorted((i.launched_s, i.id, i.keeper) for i in instances if i.is_capacity and i.keeper and i.until_s)
         if not kept or kept[0][2] == self._folder.keeper():
             return ""

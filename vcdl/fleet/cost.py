@@ -1,4 +1,4 @@
-"""A fleet's cost so far, on demand, wasted, and against epochs; docs/fleet-cost.md defines each figure."""
+"""Compute a fleet's cost: in total, on demand, wasted, and by epoch; docs/fleet-cost.md defines each figure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ from vcdl.journal.monitor import EpochDetail
 from vcdl.report.wording import grouped, plural
 
 Journals = Sequence[Sequence[Recorded]]
-"""Journals of the runs that a fleet works for."""
+"""Journals of the runs that a fleet trains."""
 _NO_HOSTS: Mapping[str, str] = MappingProxyType({})
 _CENT = Decimal("0.01")
 PARTS = ("training", "boot", "idle", "refused", "lost", "unknown")
-"""`unknown`: instances whose BOINC host is unknown. `lost`: subtasks that failed, came too late or were preempted."""
+"""Parts of a cost. `unknown`: the BOINC host is unknown. `lost`: the subtask failed, was late or was preempted."""
 _ENDS: dict[type[Event], str] = {
     UpdateApplied: "training",
     UpdateRefused: "refused",
@@ -48,7 +48,10 @@ SPENDING_EVENTS: tuple[type[Event], ...] = (*_ENDS, WorkunitSent, EpochClosed)
 
 @dataclass(frozen=True)
 class Cost:
-    """A fleet's cost from its first launch until a moment, in US dollars without tax and `unpriced` instances."""
+    """A fleet's cost from its first launch until a moment, in US dollars without tax.
+
+    `unpriced` instances are left out.
+    """
 
     until_s: float
     instances: int
@@ -57,21 +60,21 @@ class Cost:
     instance_h: Decimal
     vcpu_h: Decimal
     spot_usd: Decimal
-    """The cloud's charge, with `extras_usd`."""
+    """Amount that the cloud charges, with `extras_usd`."""
     on_demand_usd: Decimal
     """Cost of the same seconds at list prices, with `extras_usd`."""
     extras_usd: Decimal
-    """Public addresses and disks, which are in both."""
+    """Cost of public addresses and disks, which both amounts contain."""
     uncertain_usd: Decimal
-    """Upper bound of what comes on top of `spot_usd` for vanished instances, until they were missed."""
+    """Most that vanished instances may cost in addition to `spot_usd`, up to the time at which they were missed."""
     wasted_usd: Decimal
     """The part of `spot_usd` paid for preempted instances after the last subtask that they finished."""
     wasted_is_at_most: bool
-    """Whether the host of a preempted instance is unknown: then its whole cost is in `wasted_usd`."""
+    """Whether the host of a preempted instance is unknown; its whole cost is then in `wasted_usd`."""
     subtasks: int
-    """Updates applied while the fleet existed, whichever client computed them."""
+    """Number of updates applied while the fleet existed, whichever client computed them."""
     spot_usd_per_h: Decimal
-    """Hourly cost of the live instances."""
+    """Hourly cost of the live instances, in dollars."""
     on_demand_usd_per_h: Decimal
     unpriced: tuple[str, ...]
     """Types and places without a known price."""
@@ -80,21 +83,21 @@ class Cost:
 
     @property
     def saving(self) -> Decimal | None:
-        """The share of the list price that was not paid; None while nothing has a cost."""
+        """Fraction of the list price that was saved; None while nothing has a cost."""
         return 1 - self.spot_usd / self.on_demand_usd if self.on_demand_usd else None
 
     @property
     def per_subtask_usd(self) -> Decimal | None:
-        """The cost of an applied update; None before the first one."""
+        """Cost of an applied update in dollars; None before the first one."""
         return self.spot_usd / self.subtasks if self.subtasks else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Values for JSON: amounts rounded to six decimal places, unknown ones None."""
+        """Return the values for JSON: amounts rounded to six decimal places, unknown ones None."""
         values = {**vars(self), "saving": self.saving, "per_subtask_usd": self.per_subtask_usd}
         return {key: round(float(it), 6) if isinstance(it, Decimal) else it for key, it in values.items()}
 
     def lines(self) -> list[str]:
-        """Lines for a terminal."""
+        """Return the cost as lines for a terminal."""
         saved = f", {100 * self.saving:.0f} % saved" if self.saving is not None else ""
         lines = [
             f"{plural(self.instances, 'instance')}, {self.live} live, {self.preempted} preempted, "
@@ -118,7 +121,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class EpochCost:
-    """The money that was paid when an epoch ended."""
+    """The amount paid until an epoch ended."""
 
     epoch: int
     value: float
@@ -140,9 +143,9 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
 
     Args:
         ledger: The ledger.
-        until_s: Unix time up to which it counts.
-        journals: Those of the jobs that the fleet trained.
-        hosts: Instances by host.
+        until_s: Unix time up to which costs are added.
+        journals: The journals of the jobs that the fleet trained.
+        hosts: The instance of each BOINC host.
 
     Raises:
         FleetError: The ledger cannot be read.
@@ -188,13 +191,19 @@ def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[E
 
 
 def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
-    """Dollars that a fleet has cost so far, and costs an hour now, at its last pass's prices. Raises FleetError."""
+    """Return the dollars that a fleet has cost, and its cost an hour at the last pass' prices. Raises FleetError."""
     cost = cost_of(ledger, now_s)
     return float(cost.spot_usd), float(cost.spot_usd_per_h)
 
 
 def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping[str, str]) -> dict[str, float]:
-    """Dollars paid until a Unix time, by PARTS; without a subtask an instance boots, later idles. Raises FleetError."""
+    """Return the dollars paid until a Unix time, by PARTS.
+
+    An instance boots until its first subtask, and idles in later gaps.
+
+    Raises:
+        FleetError: The ledger cannot be read.
+    """
     subtasks, known, parts = _subtasks(journals, hosts), set(hosts.values()), dict.fromkeys(PARTS, Fraction(0))
     for instance in ledger.history().until(until_s):
         if instance.launch.id not in known:
@@ -209,7 +218,7 @@ def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping
 
 
 def spending_lines(measure: str, epochs: Sequence[EpochCost], parts: Mapping[str, float]) -> list[str]:
-    """Lines for a terminal."""
+    """Return the spending of a run as lines for a terminal."""
     lines = [f"{'epoch':>6}{measure:>14}{'$ so far':>12}"] if epochs else []
     lines += [f"{one.epoch:>6}{one.value:>14.4f}{one.usd:>12.4f}" for one in epochs]
     total = sum(parts.values())
@@ -217,7 +226,7 @@ def spending_lines(measure: str, epochs: Sequence[EpochCost], parts: Mapping[str
 
 
 def dollars(amount: Decimal) -> str:
-    """`$1.67`, `$0.00042`: rounded up to the cent, or to two digits below ten cents."""
+    """Return an amount such as `$1.67` or `$0.00042`: rounded up to the cent, or to two digits below ten cents."""
     quantum = _CENT
     if 0 < amount < Decimal("0.1"):
         quantum = Decimal(1).scaleb(amount.adjusted() - 1)
@@ -270,7 +279,7 @@ def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable
 
 
 def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: float) -> Fraction:
-    """Return the cost after its last finished subtask; a free first hour is no waste, nor is anything before it."""
+    """Return the cost after an instance's last finished subtask; 0 where that time was free."""
     finished_s = [one.ended_s for one in subtasks if one.part == "training" and one.ended_s and one.ended_s <= until_s]
     before_s = max(finished_s, default=instance.launch.launched_s)
     before = instance.charge_before(before_s).paid_usd if before_s > instance.launch.launched_s else 0

@@ -1,4 +1,7 @@
-"""When a fleet pays for machines on demand to keep its deadline: Uniform Progress, at each pass. Pure."""
+"""Decide when a fleet pays for machines on demand to meet its deadline, by the policy Uniform Progress.
+
+Each pass decides anew from the last decision; a pure function.
+"""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -10,25 +13,25 @@ from vcdl.planner.deadline import RESTART_S, Situation, Use, uniform_progress
 
 @dataclass(frozen=True)
 class Progress:
-    """The begin of the work for a deadline, and what the last pass decided."""
+    """The start of the work towards a deadline, and the decision of the last pass."""
 
     deadline_s: float
-    """Unix time, as `began_s`."""
+    """Unix time of the deadline, as `began_s`."""
     began_s: float
     subtasks: int
-    """Subtasks that were to be done then."""
+    """Number of subtasks that remained at the start."""
     use: Use = Use.NOTHING
     is_last_moment: bool = False
-    """Whether on demand must do all of the work from now on."""
+    """Whether machines on demand must do all of the work from now on."""
 
     @property
     def stands_in(self) -> bool:
-        """Whether on demand stands in for spot capacity that is not there."""
+        """Whether machines on demand replace missing spot capacity."""
         return self.use is Use.ON_DEMAND
 
 
 class Units(NamedTuple):
-    """Units of capacity at a pass."""
+    """The units of capacity at a pass."""
 
     wanted: int
     spot: int
@@ -47,14 +50,14 @@ def follow_deadline(
 
     Args:
         before: The last decision.
-        queue: The work that is left.
+        queue: The remaining work.
         capacity: The fleet's settings.
         units: Its units.
         now_s: Unix time.
         step_s: Seconds between passes.
 
     Returns:
-        None without a deadline or without work. More work than before starts a new line.
+        None without a deadline or without work. If work was added, progress is measured from now on.
     """
     if capacity.deadline is None or units.wanted <= 0:
         return None

@@ -23,15 +23,18 @@ from vcdl.files.lock import FileLock, holder_of
 from vcdl.fleet.state import FleetGoal, FleetState
 
 _WAIT_S = 180.0
-"""Time for another process's pass: some calls to a cloud, each with its retries."""
+"""Seconds to wait for another process' pass: some calls to a cloud, each with its retries."""
 _WAIT_FOR_READERS_S = 1.0
-"""Time for callers of `running_pid`, who hold the lock for microseconds."""
+"""Seconds to wait for callers of `running_pid`, which lock the file for microseconds."""
 _RUN_LOCK = "run.lock"
 
 
 @dataclass(frozen=True)
 class FleetFolder:
-    """The files, the state and the locks. All calls raise RunFolderError."""
+    """A fleet's folder: its files, state and locks.
+
+    All calls raise RunFolderError.
+    """
 
     path: Path
 
@@ -48,11 +51,11 @@ class FleetFolder:
     def keeper(self, new: bool = False) -> str:
         """Return the name of this folder's keeper; empty if it has none.
 
-        It is kept apart from the state, which may be lost. It is not only the machine's name, as a container has a new
-        one each time.
+        The name has a file of its own, because the state may be lost. It is not only the machine's name, as a container
+        has a new one each time.
 
         Args:
-            new: Give it a name if it has none.
+            new: Whether to create a name if there is none.
         """
         with self._mapped():
             if new and not self.keeper_file.exists():
@@ -81,7 +84,11 @@ class FleetFolder:
 
     @contextmanager
     def one_pass(self) -> Iterator[None]:
-        """Exclude other passes and changes on this machine. Raises FleetError when the wait takes too long."""
+        """Exclude other passes and changes on this machine.
+
+        Raises:
+            FleetError: Another process' pass takes too long.
+        """
         busy = f"has been busy with the fleet in {self.path} for {_WAIT_S:g} s: wait for it, or end it and try again"
         with self._held("pass.lock", _WAIT_S, busy):
             yield
@@ -100,7 +107,11 @@ class FleetFolder:
 
     @contextmanager
     def _held(self, name: str, wait_s: float, what_it_does: str) -> Iterator[None]:
-        """Hold a lock; the folder is made if need be. Raises FleetError that names its holder after `wait_s`."""
+        """Hold a lock, creating the folder if necessary.
+
+        Raises:
+            FleetError: Another process still holds it after `wait_s`; the message names that process.
+        """
         with self._mapped():
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / name, names_holder=True)

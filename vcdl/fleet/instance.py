@@ -1,4 +1,4 @@
-"""A fleet's pools and instances, in the same words for every cloud."""
+"""Describe pools and instances of a fleet, independently of the cloud."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,7 +12,7 @@ class InstanceState(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     STOPPING = "stopping"
-    """On its way out; it does no more work."""
+    """Shutting down; it does no more work."""
     STOPPED = "stopped"
     """Switched off but not deleted (as GCP's STOPPED, TERMINATED, SUSPENDED): the next pass terminates it."""
     GONE = "gone"
@@ -25,31 +25,34 @@ class InstanceState(StrEnum):
 
 
 class Ending(StrEnum):
-    """The cause of an instance's end. AWS charges nothing for a first hour that it interrupts itself."""
+    """The cause of an instance's end.
+
+    AWS charges nothing for a first hour that it interrupts itself.
+    """
 
     PREEMPTED = "preempted"
     OURS = "ours"
     GAVE_UP = "gave_up"
     """The machine powered itself off although its lease was not over: it had no work."""
     SILENT = "silent"
-    """We ended it because its agent had never been heard of."""
+    """Terminated by us, because its agent had never sent a sign of life."""
     UNKNOWN = "unknown"
-    """Not known to the cloud any more."""
+    """The cloud does not list the instance any more."""
 
 
 @dataclass(frozen=True, order=True)
 class Pool:
-    """The source of instances of one type in one zone: their capacity runs out together."""
+    """A type in one zone, from which instances are launched; their capacity runs out together."""
 
     cloud: Cloud
     type: str
     region: str
     zone: str = ""
-    """The zone; empty while the cloud has not chosen it."""
+    """Name of the zone; empty while the cloud has not chosen one."""
     subnet: str = ""
     """AWS: the subnet's id; a subnet lies in one zone. Empty on GCP."""
     on_demand: bool = False
-    """Sold at the list price and never taken back."""
+    """Whether instances are sold at the list price and never taken back."""
 
     @property
     def as_spot(self) -> "Pool":
@@ -70,15 +73,15 @@ class InstanceType:
     memory_gb: float
     gpus: int = 0
     share: float = 1.0
-    """The part of each vCPU that it may use all the time; below 1 for a burstable type."""
+    """Fraction of each vCPU that the type may use all the time; below 1 for a burstable type."""
 
     @property
     def working_vcpus(self) -> int:
-        """Its vCPUs under full load, as whole ones."""
+        """Number of whole vCPUs that the type can use all the time."""
         return max(min(1, self.vcpus), int(self.vcpus * self.share))
 
     def units(self, unit: Unit) -> int:
-        """Units of one instance; 0 if the type has none."""
+        """Return the units of one instance; 0 if the type provides none."""
         return {"vcpu": self.working_vcpus, "gpu": self.gpus, "instance": 1}[unit]
 
 
@@ -89,41 +92,41 @@ class Instance:
     id: str
     """AWS: i-…; GCP: ZONE/NAME, which is unique within a project."""
     pool: Pool
-    """Its pool, with the zone."""
+    """Pool of the instance, with its zone."""
     vcpus: int
-    """Its vCPUs; of a burstable type those that it may use all the time."""
+    """Number of vCPUs; of a burstable type those that it may use all the time."""
     gpus: int
     state: InstanceState
     launched_s: float
     """Unix time, by the cloud's clock."""
     ended_s: float | None = None
-    """Unix time of its end, as precisely as the cloud tells; None while it is live."""
+    """Unix time of the end, as precisely as the cloud reports it; None while the instance is live."""
     ending: Ending | None = None
-    """None while it is live."""
+    """The cause of the end; None while the instance is live."""
     until_s: float | None = None
     """Unix time at which its lease ends (vcdl/fleet/reconciler.py); None: unknown."""
     keeper: str = ""
     """The keeper that wrote the lease; empty if there is none, or an older version of vcdl wrote it."""
     draining_s: float | None = None
-    """Unix time since which it takes no more work, as its lease is over; None: it works."""
+    """Unix time since which the instance takes no more work, as its lease is over; None: it takes work."""
     is_assumed: bool = False
-    """Whether its region cannot be asked: it most likely lives, and nothing can be done about it."""
+    """Whether the instance's region is unreachable: it most likely lives, but cannot be managed."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it works, or soon will."""
+        """Whether the instance works, or soon will."""
         return self.state.is_live
 
     def at(self, now_s: float) -> "Instance":
-        """Return the instance with what its lease means at that time."""
+        """Return the instance as it is at that time, draining if its lease is over."""
         is_over = self.is_live and self.until_s is not None and self.until_s <= now_s
         return replace(self, draining_s=self.until_s) if is_over else self
 
     @property
     def is_capacity(self) -> bool:
-        """Whether it is live and not draining."""
+        """Whether the instance is live and not draining."""
         return self.is_live and self.draining_s is None
 
     def units(self, unit: Unit) -> int:
-        """Return its size in these units."""
+        """Return the instance's size in these units."""
         return {"vcpu": self.vcpus, "gpu": self.gpus, "instance": 1}[unit]

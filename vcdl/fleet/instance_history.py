@@ -12,16 +12,19 @@ PriceKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class InstanceHistory:
-    """One instance from its launch to its end, or to the moment of the question."""
+    """One instance from its launch to its end, or to the moment of the query."""
 
     launch: LaunchedRow
     end_s: float
     ending: Ending | None
-    """The kind of its end; None: it is live."""
+    """The cause of the end; None: the instance is live."""
     latest_end_s: float
-    """Later than `end_s` for an instance that vanished: last seen at `end_s`, first missed at this time."""
+    """Unix time of the latest possible end.
+
+    For an instance that vanished, `end_s` is when it was last seen, and this is when it was first missed.
+    """
     rates: tuple[PricedRow, ...]
-    """Its prices by time; empty: no price is known."""
+    """Prices of the instance by time; empty: no price is known."""
 
     @property
     def lifetime_s(self) -> float:
@@ -29,45 +32,48 @@ class InstanceHistory:
         return self.end_s - self.launch.launched_s
 
     def charge(self) -> Charge:
-        """Return its charge; 0 while no price is known."""
+        """Return the charge of the instance; 0 while no price is known."""
         return bill(self.launch, self.end_s, self.ending, self.rates)
 
     def charge_before(self, until_s: float) -> Charge:
-        """Return its charge up to that time."""
+        """Return the charge up to a Unix time."""
         return bill(self.launch, min(until_s, self.end_s), None, self.rates)
 
     def charge_at_most(self) -> Charge:
-        """Return its charge if it ended just before it was missed."""
+        """Return the charge if the instance ended just before it was missed."""
         return bill(self.launch, self.latest_end_s, self.ending, self.rates)
 
 
 @dataclass
 class FleetHistory:
-    """The content of a ledger so far: `apply` its rows in their order, then read."""
+    """The content of a ledger so far.
+
+    Call `apply` with its rows in order, then read the fields and methods.
+    """
 
     launched: dict[str, LaunchedRow] = field(default_factory=dict)
     ended: dict[str, EndedRow] = field(default_factory=dict)
     leases: dict[str, LeasedRow] = field(default_factory=dict)
-    """The last of each instance."""
+    """The last lease of each instance."""
     prices: dict[PriceKey, list[PricedRow]] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
-    """The instances that the cloud showed as live in its last answer."""
+    """The instances that the cloud listed as live in its last answer."""
     _answered_s: float = 0.0
-    """The time of that answer."""
+    """Unix time of that answer."""
     _open: set[str] = field(default_factory=set)
-    """Instances that were launched and have not ended: few, however many there were."""
+    """Instances that were launched and have not ended; few, however many there were."""
     _seen_s: dict[str, float] = field(default_factory=dict)
-    """Last sight of instances that are no longer shown."""
+    """Unix times at which instances that are no longer listed were last seen."""
     _missed_s: dict[str, float] = field(default_factory=dict)
-    """First time at which open instances were missed."""
+    """Unix times at which open instances were first missed."""
 
     @property
     def prices_as_of(self) -> str | None:
-        """The day of the oldest price; None: there is none."""
+        """Date of the oldest price; None: there is none."""
         return min((price.as_of for rows in self.prices.values() for price in rows), default=None)
 
     def apply(self, row: LedgerRow) -> None:
-        """Take in the next row."""
+        """Apply the next row of the ledger."""
         match row:
             # Rows may be written twice by two processes, or by one that was killed; the first of a launch counts.
             case LaunchedRow() if row.id not in self.launched:
@@ -84,16 +90,16 @@ class FleetHistory:
                 self._see(row)
 
     def is_news(self, row: EndedRow) -> bool:
-        """Return whether an ending adds to what is known."""
+        """Return whether an ending adds to what the ledger has recorded."""
         known = self.ended.get(row.id)
         return known is None or (known.ending is Ending.UNKNOWN and row.ending is not Ending.UNKNOWN)
 
     def not_missed(self) -> list[LaunchedRow]:
-        """Return the launched instances, by id, that neither ended nor were missing in an answer of the cloud."""
+        """Return the launched instances, by id, that neither ended nor were missing from an answer of the cloud."""
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
     def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
-        """Return the last instances in a row that failed, newest first; none while one works."""
+        """Return the unbroken series of the last instances that failed, newest first; empty while one works."""
         # One machine that is old and was heard of shows that image and account work, so there is no streak.
         if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []
@@ -106,7 +112,10 @@ class FleetHistory:
         return failed
 
     def until(self, until_s: float) -> list[InstanceHistory]:
-        """Return all instances launched by then, as they stood. One that was never missed counts as live."""
+        """Return all instances launched until a Unix time, in their state then.
+
+        An instance that was never missed is live.
+        """
         rates = {key: tuple(sorted(rows, key=lambda row: row.since_s)) for key, rows in self.prices.items()}
         return [
             self._history(row, until_s, rates.get((row.type, row.region, row.zone), ()))

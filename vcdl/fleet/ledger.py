@@ -1,7 +1,7 @@
-"""A fleet's ledger, from which its cost is computed.
+"""Read and append to a fleet's ledger, from which its cost is computed.
 
-Each line is a fact (ledger_rows). It is appended under a lock by a process that has read all lines before it. A line
-counts once its line break is on the disk; the next writer truncates anything behind the last one.
+Each line is a fact (ledger_rows). A process appends under a lock, after it has read all lines before. A line is valid
+once its line break is on the disk; the next writer truncates anything behind the last line break.
 """
 
 import os
@@ -19,7 +19,7 @@ from vcdl.fleet.instance_history import FleetHistory
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LeasedRow, LedgerRow, PricedRow, SeenRow, decode, encode
 
 PriceOf = Callable[[Pool], PricedRow | None]
-"""The current price of a pool's instances, and since when it may hold (0: unknown); None: no table has it."""
+"""Returns a pool's current price, and since when it may hold (0: unknown); None: no table has a price."""
 
 
 class Ledger:
@@ -31,7 +31,7 @@ class Ledger:
         Args:
             path: The file.
             price_of: Returns the prices of instances that are recorded.
-            ends_after_s: Seconds after its lease at which an instance is off.
+            ends_after_s: Seconds after the end of its lease at which an instance is certainly off.
         """
         self.path = path
         self._price_of = price_of
@@ -41,7 +41,11 @@ class Ledger:
         self._read_lines = 0
 
     def history(self) -> FleetHistory:
-        """Everything in the file so far. Raises FleetError for a file that cannot be read or is no ledger."""
+        """Return the content of the file so far.
+
+        Raises:
+            FleetError: The file cannot be read, or is no ledger.
+        """
         with self._mapped_errors(), suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
             self._catch_up(file)
         return self._history
@@ -52,7 +56,13 @@ class Ledger:
             self._append(file, self._news(instances, now_s))
 
     def record_found(self, found: Sequence[Instance], now_s: float) -> None:
-        """Record the cloud's answer: all of the fleet's instances; other known ones vanished. Raises FleetError."""
+        """Record the cloud's answer.
+
+        It lists all of the fleet's instances, so other known ones have vanished.
+
+        Raises:
+            FleetError: The ledger cannot be written.
+        """
         with self._alone() as file:
             rows = self._news(found, now_s)
             live = frozenset(instance.id for instance in found if instance.is_live)
@@ -72,7 +82,7 @@ class Ledger:
         return [*rows, *dict.fromkeys(filter(None, prices))]  # two pools may differ in their subnet only
 
     def _life(self, instance: Instance, now_s: float) -> Iterator[LedgerRow]:
-        """Yield an instance's launch and its end, where they are new."""
+        """Yield the rows of an instance's launch and end that are new."""
         if instance.id not in self._history.launched:
             pool = instance.pool
             what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
@@ -85,7 +95,7 @@ class Ledger:
                 yield end
 
     def _new_price(self, pool: Pool, now_s: float) -> PricedRow | None:
-        """Return the price of a pool, where the last row has another one."""
+        """Return the row of a pool's price; None if the last row has the same price."""
         if (price := self._price_of(pool)) is None:
             return None
         last = self._history.prices.get((price.type, price.region, price.zone), [None])[-1]

@@ -19,7 +19,7 @@ Number = Annotated[int, Field(ge=0, le=1_000_000)]
 
 @dataclass(frozen=True)
 class LaunchedRow:
-    """An instance exists since `launched_s`."""
+    """Launch of an instance, which exists from `launched_s` on."""
 
     id: str
     cloud: Cloud
@@ -34,7 +34,7 @@ class LaunchedRow:
 
     @property
     def pool(self) -> Pool:
-        """Its pool, without the subnet."""
+        """Pool of the instance, without the subnet."""
         return Pool(self.cloud, self.type, self.region, self.zone, on_demand=self.on_demand)
 
 
@@ -48,11 +48,11 @@ class PricedRow:
     since_s: Moment
     on_demand_usd_per_h: Rate
     spot_usd_per_h: Rate
-    """The list price while the spot price is unknown."""
+    """Spot price; the list price while that is unknown."""
     extras_usd_per_h: Rate
-    """The public address and the disk."""
+    """Hourly cost of the public address and the disk."""
     as_of: str
-    """The date of the price table's row."""
+    """Date of the row in the price table."""
     source: str
     kind: Literal["priced"] = "priced"
 
@@ -63,17 +63,20 @@ class PricedRow:
 
 @dataclass(frozen=True)
 class SeenRow:
-    """The cloud was asked at `at_s` and showed exactly these instances as live."""
+    """Snapshot: the instances that the cloud listed as live at `at_s`."""
 
     at_s: Moment
     ids: tuple[str, ...] | None
-    """None: the same as in the answer before."""
+    """Ids of the instances; None: the same as in the answer before."""
     kind: Literal["seen"] = "seen"
 
 
 @dataclass(frozen=True)
 class EndedRow:
-    """An instance has ended, unless a later row sees it live. The first of several that tells who ended it counts."""
+    """End of an instance, unless a later row lists it as live.
+
+    Of several rows the first that names the cause is used.
+    """
 
     id: str
     ended_s: Moment
@@ -83,7 +86,7 @@ class EndedRow:
 
 @dataclass(frozen=True)
 class LeasedRow:
-    """These instances may work until `until_s`, and have ended themselves by `ends_s`, unless a later row renews it."""
+    """Leases: these instances may work until `until_s`, and will be off by `ends_s`, unless a later row renews them."""
 
     ids: tuple[str, ...]
     until_s: Moment

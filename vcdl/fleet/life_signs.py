@@ -1,9 +1,9 @@
-"""Signs of life of a fleet's machines: their consoles, and the hosts that the project knows.
+"""Find machines of a fleet that never came to life, by their consoles and the project's hosts.
 
-The cloud shows a machine as running although its image has no cloud-init, its boot hangs or its network leads nowhere.
-Then no agent ever starts, so nothing powers the machine off, and it would be paid for until `max_life_h`. A machine
-that neither a console nor the project has heard of within `idle_shutdown_s` is silent: a pass terminates it, and it
-counts for the crash loop. A console that cannot be read proves nothing.
+The cloud shows a machine as running although its image has no cloud-init, its boot hangs, or its network leads nowhere.
+Then no agent ever starts, nothing powers the machine off, and it would be paid for until `max_life_h`. A machine of
+which neither the console nor the project shows a sign within `idle_shutdown_s` is silent: a pass terminates it, and it
+counts as a failure for the crash loop. A console that cannot be read proves nothing.
 """
 
 import random
@@ -17,7 +17,7 @@ from vcdl.fleet.provider import Provider, asked
 from vcdl.report.wording import duration
 
 Hosts = Callable[[], Iterable[tuple[str, str]]]
-"""The project's hosts, each with the name of its machine."""
+"""Returns the project's hosts, each with the name of its machine."""
 _AGENT = re.compile(r"\bvcdl-(agent|setup)(\[\d+\])?: ")
 """The beginning of the lines of agent and set-up, as systemd writes them to a console. The set-up's, too: AWS shows the
 last 64 KB, and apt may have pushed the agent's first lines out. Not `vcdl`: Compute Engine's machines have it in their
@@ -28,7 +28,7 @@ MOST_FAILURES = 5
 _AT_ONCE = 10
 """Consoles read per pass: more would be throttled when a large fleet reaches this age."""
 _LEFT = "drained: the machine is powered off"
-"""The last words of an agent that had no reason to give up."""
+"""The last line of an agent that powered the machine off for a good reason."""
 
 
 class LifeSigns:
@@ -37,21 +37,21 @@ class LifeSigns:
     def __init__(self, provider: Provider, idle_s: float, hosts: Hosts | None) -> None:
         self._provider, self._idle_s, self._hosts = provider, idle_s, hosts or (lambda: ())
         self._said: dict[str, str] = {}
-        """The last words of instances that failed."""
+        """Last console lines of instances that failed, by id."""
 
     def look(
         self, instances: Sequence[Instance], heard: Collection[str], now_s: float
     ) -> tuple[tuple[str, ...], Mapping[str, str], list[str]]:
-        """Read the consoles of some machines that were not heard of in time.
+        """Read the consoles of some machines that have not shown a sign of life in time.
 
         Args:
             instances: The fleet's instances.
-            heard: The machines that were heard of before.
-            now_s: The time.
+            heard: Ids of machines that showed a sign of life before.
+            now_s: Unix time.
 
         Returns:
-            The live machines that were heard of; those that are to be terminated, with the words for it, which show a
-            console; and why nothing is known of others.
+            Ids of the live machines that have shown a sign of life; the silent machines to terminate, each with a
+                message that quotes a console; and why the state of others is unknown.
         """
         # Once heard of is enough: later trouble of a machine is its agent's and its lease's to end.
         known = {i.id for i in instances if i.is_live and i.id in heard}
@@ -73,14 +73,14 @@ class LifeSigns:
         return tuple(sorted(known)), dict.fromkeys(ended, words), unsure
 
     def crash_loop(self, failures: Sequence[str]) -> tuple[int, str]:
-        """Return the length of the current streak of failed launches, and why launches are throttled.
+        """Return the length of the current series of failures, and why launches are throttled.
 
         Args:
             failures: Ids of instances that failed, newest first.
 
         Returns:
-            The length of the streak, which ends at an instance that left because the cloud advised it; and the reason
-            to launch one instance at a time, empty while any number may be launched.
+            The length of the series, which ends at an instance that left because the cloud advised it; and the reason
+                to launch one instance at a time, empty while any number may be launched.
         """
         if len(failures) < MOST_FAILURES:
             return len(failures), ""

@@ -1,4 +1,7 @@
-"""The running cost of a fleet: its ledger, fed at each pass, today's prices, and what the budget still pays for."""
+"""Track the running cost of a fleet: its ledger, today's prices, and what the budget still pays for.
+
+Each pass adds to the ledger.
+"""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,7 +24,10 @@ _REFRESH_AGAIN_S = 300.0
 
 
 class Money:
-    """A fleet's ledger and prices. All calls may raise FleetError: the ledger cannot be written, or is none."""
+    """A fleet's ledger and prices.
+
+    All calls may raise FleetError: the ledger cannot be written, or the file is no ledger.
+    """
 
     def __init__(
         self,
@@ -44,23 +50,23 @@ class Money:
         self._source = source
         self._refresh_s = 0.0
         self._fetched_s = (0.0, 0.0)
-        """The times of the last fetch but one, and of the last."""
+        """Times of the last fetch but one, and of the last."""
         self.stale_why = ""
-        """Why today's prices are unknown; empty if they are known or were not asked for."""
+        """Why today's prices are unknown; empty if they are known or were not fetched."""
         try:
             self._prices = PriceTable.current()
         except FleetError as error:  # a pass must continue without it, as list prices are known
             self._prices, self.stale_why = PriceTable.shipped(), str(error)
 
     def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]]) -> None:
-        """Fetch the prices of the fleet's pools, at first and then every 15 min; a failure is kept in `stale_why`."""
+        """Fetch the prices of the fleet's pools, at first and then every 15 min; `stale_why` keeps a failure."""
         if self._source is None or self._clock() < self._refresh_s:
             return
         try:
             offered, now_s = pools(), self._clock()  # pools() has set the clock by the cloud's answer
             now = datetime.fromtimestamp(now_s, UTC)
             types = {pool.type: kind for pool, kind in offered.items()}
-            regions = list(dict.fromkeys(pool.region for pool in offered))  # those that are not away
+            regions = list(dict.fromkeys(pool.region for pool in offered))  # pools whose region is not away
             refresh_prices(self._source(), list(types.values()), regions, refreshed_file(), now)
             self._prices = PriceTable.current()
             self.stale_why, self._refresh_s = "", now_s + _REFRESH_S
@@ -73,7 +79,7 @@ class Money:
             self._refresh_s = self._clock() + _REFRESH_AGAIN_S
 
     def record_terminated(self, instances: Iterable[Instance], now_s: float, silent: Collection[str] = ()) -> None:
-        """Record instances that we have just terminated: GCP will not tell when and by whom."""
+        """Record instances that we have just terminated: GCP does not report when and by whom."""
         off, by = InstanceState.STOPPING, dict.fromkeys(silent, Ending.SILENT)
         ended = [replace(i, state=off, ended_s=now_s, ending=by.get(i.id, Ending.OURS)) for i in instances]
         self.ledger.record_launched(ended, now_s)
@@ -87,7 +93,7 @@ class Money:
         ]
 
     def failures(self, now_s: float, heard: tuple[str, ...]) -> list[str]:
-        """Return the last instances in a row that ended without having worked, newest first."""
+        """Return the unbroken series of the last instances that ended without having worked, newest first."""
         return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s, heard)
 
     def spent_usd(self, now_s: float) -> float:
@@ -104,18 +110,21 @@ class Money:
         return math.inf if rate is None or not units else rate / units
 
     def price(self, pool: Pool) -> PricedRow | None:
-        """Return the present price of a pool, dated by the last fetch but one, or None if no budget can guard it."""
+        """Return the present price of a pool, dated by the last fetch but one; None if no budget can rely on it."""
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
     def priced(self, instances: Iterable[Instance]) -> tuple[str | None, list[Instance]]:
-        """Return the day of the oldest of their prices, None without any, and those that have none."""
+        """Return the date of the instances' oldest price, None without any, and the instances without a price."""
         prices = {i: self.price(i.pool) for i in instances}
         unpriced = [i for i, price in prices.items() if price is None]
         return min((price.as_of for price in prices.values() if price), default=None), unpriced
 
     def paid_for_s(self, spent_usd: float, instances: Iterable[Instance]) -> float:
-        """Seconds that the budget pays for before they drain, at list prices, to which spot prices may rise."""
+        """Return the seconds that the budget pays for before the instances drain.
+
+        At list prices, to which spot prices may rise.
+        """
         budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True)
         # Nothing runs, so nothing limits the time, as long as there is money at all.
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
@@ -125,10 +134,10 @@ class Money:
     def sized(
         self, order: LaunchOrder, types: Mapping[Pool, InstanceType], spent_usd: float, live: Sequence[Instance]
     ) -> LaunchOrder | None:
-        """Return the part of a launch for which the budget pays, or None if it pays for no machine.
+        """Return the part of a launch that the budget pays for; None if it pays for no machine.
 
-        At list prices all machines must be able to work for at least as long as they take to drain: less would pay for
-        boots alone.
+        At list prices all machines must be able to work for at least as long as they take to drain: a smaller budget
+        would pay for boots alone.
         """
         if (budget_usd := self._settings.budget_usd) is None:
             return order
@@ -151,13 +160,13 @@ class Money:
         return replace(order, units=units, pools=pools, paid_for_s=paid_for_s, reserve_usd=reserve_usd)
 
     def spent_words(self, spent_usd: float, instances: Iterable[Instance]) -> str:
-        """Words for the moment when the budget pays for no more than the draining."""
+        """Return the message that the budget pays for no more than the draining."""
         draining_usd = self.usd_per_h(instances, at_list=True) * self._settings.draining_s / 3600
         spent = f"{spent_usd:.2f} $ so far, at most {draining_usd:.2f} $ to drain"
         return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"
 
     def unpriced_words(self, pools: Iterable[Pool]) -> list[str]:
-        """Return a line for each of these pools, which have no price."""
+        """Return a line for each of these pools without a price."""
         what = "its cost is not counted" if self._settings.budget_usd is None else "with a budget it is not used"
         how = f"`vcdl fleet prices --refresh`, or a row in {refreshed_file()}"
         return [f"no price of {pool} is known: {what} ({how})" for pool in sorted(set(pools))]

@@ -1,4 +1,7 @@
-"""A fleet assembled from its file. Only the client library of its own cloud is imported."""
+"""Assemble a fleet from its file.
+
+Only the client library of its own cloud is imported.
+"""
 
 import os
 import re
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from vcdl.fleet.controller import Controller
 
 _NEEDED = r"""^(name|cloud|gcp_project):\s*["']?([A-Za-z0-9_-]+)"""
-"""Lines of a fleet file."""
+"""Keys of a fleet file that `down` needs, at the beginning of a line."""
 
 
 def open_provider(settings: FleetSettings) -> Provider:
@@ -50,7 +53,7 @@ def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: Price
 
 @dataclass(frozen=True)
 class Fleet:
-    """The parts of a fleet that commands use; each is made at its first use."""
+    """The parts of a fleet that commands use; each is created at its first use."""
 
     file: Path
     settings: FleetSettings
@@ -96,12 +99,12 @@ class Fleet:
 
     @cached_property
     def provider(self) -> Provider:
-        """Raises FleetError."""
+        """The provider of the fleet's cloud. Raises FleetError."""
         return open_provider(self.settings)
 
     @cached_property
     def controller(self) -> "Controller":
-        """Raises FleetError."""
+        """The controller of the fleet. Raises FleetError."""
         # Imported here, so that commands that make no pass start faster.
         from vcdl.fleet.controller import Controller
 
@@ -112,16 +115,24 @@ class Fleet:
         return Controller(*parts, queue=asked[0], price_source=self.price_source, hosts=asked[1])
 
     def price_source(self) -> PriceSource:
-        """Raises FleetError."""
+        """Open the source of the cloud's prices. Raises FleetError."""
         return open_price_source(self.settings.cloud, os.environ, PriceTable.current())
 
     @cached_property
     def weak_key(self) -> str:
-        """The account key that instances get. Raises FleetError without one, and for one that the project refuses."""
+        """The account key that instances get.
+
+        Raises:
+            FleetError: There is none, or the project refuses it.
+        """
         return weak_key(self.settings.project.url, self.settings.project.account_key(os.environ))
 
     def user_data(self) -> str:
-        """Return the user data of new instances. Raises FleetError as `weak_key`."""
+        """Return the user data of new instances.
+
+        Raises:
+            FleetError: There is no usable account key.
+        """
         from vcdl.fleet.machine.cloud_init import user_data
 
         return user_data(self.settings, self.weak_key)

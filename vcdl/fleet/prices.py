@@ -1,4 +1,4 @@
-"""The price table: dated list prices in the package, overridden by the prices that were fetched from the cloud."""
+"""The price table: dated list prices in the package, overridden by prices that were fetched from the cloud."""
 
 import csv
 from collections import defaultdict
@@ -22,17 +22,17 @@ from vcdl.fleet.settings import Cloud, FleetSettings
 from vcdl.report.wording import plural
 
 LOWEST_USD_PER_H = Decimal("0.0005")
-"""Half the spot price of the smallest instance of any cloud: a lower price is a mistake, or a simulator's."""
+"""Least plausible price. Half the spot price of the smallest instance; a lower one is a mistake, or a simulator's."""
 
 _HIGHEST = Decimal(10_000)
-"""Ten times the dearest machine of any cloud, a rack of 72 GPUs."""
+"""Largest plausible price: ten times the most expensive machine of any cloud, a rack of 72 GPUs."""
 _LEAST_OF_SHIPPED = Decimal("0.5")
 """The least part of the shipped list price that a fetched one may be: AWS's largest cut, of P5 in June 2025, was 45 %.
 A list price that is far too low lets a fleet spend a multiple of its budget; one that is too high only ends it early.
 """
 
 FRESH_S = 3600.0
-"""Seconds for which a spot price counts; an older one, or one dated later, is replaced by the list price."""
+"""Seconds for which a spot price is used, so that it is not outdated; then, or dated later, the list price is used."""
 _SHIPPED = Path(__file__).with_name("prices.csv")
 _Word = Annotated[str, Field(min_length=1)]
 
@@ -43,19 +43,19 @@ class PriceRow:
 
     cloud: Cloud
     type: _Word
-    """On GCP an attached GPU is part of it: `n1-standard-8+nvidia-tesla-t4`."""
+    """Type name; on GCP an attached GPU is part of it: `n1-standard-8+nvidia-tesla-t4`."""
     vcpus: Annotated[int, Field(gt=0)]
     memory_gb: Decimal
     accelerator: str
-    """`1 T4`; empty: none."""
+    """Number and name of the GPUs, `1 T4`; empty: none."""
     region: _Word
     zone: str
-    """A zone; empty: any zone of the region."""
+    """Zone; empty: any zone of the region."""
     on_demand_usd_per_h: Annotated[Decimal, Field(allow_inf_nan=True)]
     spot_usd_per_h: Annotated[Decimal | None, Field(allow_inf_nan=True), BeforeValidator(lambda text: text or None)]
     """The spot price; None: unknown, as in the shipped table; it is at most the list price."""
     as_of: Annotated[datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))]
-    """A date alone: its beginning, in UTC."""
+    """Time of the price; a date alone means its beginning, in UTC."""
     source: _Word
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class PriceRow:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The row's identity: a later row with the same key replaces it."""
+        """Identity of the row: a later row with the same key replaces it."""
         return self.type, self.region, self.zone
 
     @property
@@ -129,7 +129,7 @@ class PriceTable:
         return cls.of(rows)
 
     def write(self, path: Path) -> None:
-        """Write it as sorted CSV. Raises OSError."""
+        """Write the table as sorted CSV. Raises OSError."""
         with path.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(field.name for field in fields(PriceRow))
@@ -180,11 +180,11 @@ def _dearest(rows: Iterable[PriceRow]) -> PriceRow:
 
 @dataclass(frozen=True)
 class Quote:
-    """A price as the cloud quotes it; whether it is plausible is not decided yet."""
+    """A price as the cloud quotes it, before it is checked for plausibility."""
 
     type: str
     zone: str
-    """A zone; empty: all zones of the region."""
+    """Zone; empty: all zones of the region."""
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
 
@@ -194,7 +194,7 @@ class PriceSource(Protocol):
 
     cloud: Cloud
     name: str
-    """The content of the table's column `source`."""
+    """Content of the table's column `source`."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
         """Yield the quotes of each type that has both prices there. Raises FleetError."""
@@ -210,16 +210,23 @@ def _row_of(source: PriceSource, kind: InstanceType, region: str, quote: Quote, 
 def refresh_prices(
     source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, now: datetime
 ) -> list[str]:
-    """Fetch the prices of these types in these regions into the table at `path`, which is replaced as a whole.
+    """Fetch prices into the table at `path`, which is replaced atomically.
 
-    A region gets a row for each quoted zone, and one for its most expensive. Older rows stay where a price is
-    implausible or missing.
+    A region gets a row for each quoted zone, and one with the price of its most expensive zone. Older rows stay where a
+    price is implausible or missing.
+
+    Args:
+        source: The cloud's prices.
+        types: The types to quote.
+        regions: The regions to quote.
+        path: The table's file.
+        now: The date of the rows.
 
     Returns:
         A line about each price.
 
     Raises:
-        FleetError: The table is unchanged.
+        FleetError: The prices cannot be fetched or written; the table is unchanged.
     """
     kinds = {kind.name: kind for kind in types}
     rows: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A fleet's questions to its BOINC project: does it know the account, how much work has it, which hosts?"""
+"""Query a fleet's BOINC project: its account, its amount of work, and its hosts."""
 
 import math
 import re
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
 _TIMEOUT_S = 20.0
-"""Seconds for an answer of the project's web server."""
+"""Seconds within which the project's web server must answer, so that a dead one does not hold up a pass."""
 _MAX_BYTES = 1_000_000
 """Bytes of a page that are read, so that a wrong URL cannot fill the memory."""
 
 
 def weak_key(url: str, key: str) -> str:
-    """Return the account's weak key. Raises FleetError, without the key, if the URL or the account is wrong."""
+    """Return the account's weak key.
+
+    Raises:
+        FleetError: The URL or the account is wrong. The message never shows the key.
+    """
     # A project's page names the URL of its scheduler, by which clients find it.
     if "scheduler" not in _page(url):
         raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
@@ -61,7 +65,10 @@ def _read(url: str) -> str:
 
 @dataclass(frozen=True)
 class Queue:
-    """The work of a project's open jobs; a job that is paused, or only waits for its last evaluation, is not open."""
+    """The work of a project's open jobs.
+
+    A job that is paused, or only waits for its last evaluation, is not open.
+    """
 
     jobs: int
     unsent: int
@@ -69,18 +76,19 @@ class Queue:
     running: int
     """Workunits that are sent, or returned and not yet assimilated."""
     remaining: int
-    """Subtasks until all the jobs are done, unless something ends them earlier."""
+    """Subtasks until all jobs are done, unless a job ends earlier."""
     task_s: float | None
-    """Recent time from sending a subtask to its report; None: none was reported yet."""
+    """Recent mean seconds from sending a subtask to its report; None: none was reported yet."""
     left_s: tuple[float, float] | None = None
-    """Seconds until all are done at the present speed, in four of five cases; None: not known."""
+    """Range of seconds until all are done at the present speed, right in four of five cases; None: unknown."""
 
 
 def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
-    """Units that the queue can use now: 0 when no job is open, else from `min` to `max`.
+    """Return the units that the queue can use now: 0 when no job is open, else from `min` to `max`.
 
-    A few more workunits are unsent than clients fetch: a fleet that follows them grows until the jobs cannot be split
-    further, and shrinks once the last ones are sent. A deadline makes it no smaller; after it, at most the target.
+    A few more workunits are unsent than clients fetch. A fleet that follows them grows until the jobs cannot be split
+    further, and shrinks once the last ones are sent. A deadline never makes it smaller; after the deadline it has at
+    most the target.
     """
     if queue.jobs == 0:
         return 0
@@ -94,16 +102,20 @@ class ProjectDatabase:
     """The BOINC project in a folder, opened at the first call. Calls raise GridError, GridUnavailable."""
 
     def __init__(self, folder: Path, unit: Unit = "instance") -> None:
-        """Prepare the queue.
+        """Prepare the queries.
 
         Args:
             folder: The project.
-            unit: What the fleet consists of; subtasks that run only on another kind of machine are not its queue.
+            unit: The unit of the fleet; subtasks that run only on another kind of machine are not counted.
         """
         self._folder, self._unit = folder, unit
 
     def queue(self) -> Queue:
-        """Return the queue now. Raises JournalError, too."""
+        """Return the present queue.
+
+        Raises:
+            JournalError: A job's journal cannot be read.
+        """
         from vcdl.boinc.daemons.open_jobs import open_runs
         from vcdl.boinc.grid.client_rows import ClientRows
         from vcdl.boinc.grid.workunit_rows import WorkunitRows
@@ -123,7 +135,7 @@ class ProjectDatabase:
         )
 
     def hosts(self) -> list[tuple[str, str]]:
-        """Return the hosts' names in journals, with their machine names, which may be any bytes a client sends."""
+        """Return the hosts' names in journals, with their machine names, which may contain any bytes a client sends."""
         rows = self._opened[1].execute("SELECT id, domain_name FROM host")
         return [
             (f"host-{id}", name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for id, name in rows
@@ -139,14 +151,14 @@ class ProjectDatabase:
 
 
 def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str]) -> dict[str, str]:
-    """Return the instance of each host by the machine's name; on AWS the subnet sets it (resource name)."""
+    """Return the instance of each host, found by the machine's name; on AWS the subnet sets it (resource name)."""
     by_name = {id.rsplit("/", 1)[-1]: id for id in instances}
     labelled = ((host, machine.split(".", 1)[0]) for host, machine in hosts)
     return {host: by_name[label] for host, label in labelled if label in by_name}
 
 
 def _remaining(folder: "RunFolder") -> tuple[int, tuple[float, float] | None]:
-    """Subtasks of a job still to be assimilated, and their time's range; 0 while it is paused or decided."""
+    """Return the number of a job's remaining subtasks, and the range of their time; 0 while it is paused or decided."""
     from vcdl.report.progress import RunGoal, range_left
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import clock_of, read_report

@@ -1,7 +1,7 @@
-"""The interface to a cloud, which decides nothing.
+"""The interface to a cloud, which carries out orders and decides nothing.
 
-All that a provider creates carries the fleet's tags, by which alone it finds things: losing a file loses nothing. Every
-call may be repeated, also by two processes.
+All that a provider creates carries the fleet's tags, and it finds things by tag alone, so that no lost file loses a
+machine. Every call may be repeated, also by two processes.
 """
 
 import random
@@ -20,29 +20,29 @@ from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings, Unit
 
 FLEET_TAG = "vcdl-fleet"
-"""Its value is the fleet's name; on GCP it is a label."""
+"""Tag of everything that belongs to a fleet; its value is the fleet's name. On GCP it is a label."""
 LEASE_TAG = "vcdl-until"
-"""The lease (vcdl/fleet/reconciler.py): the Unix time, in whole seconds, until which an instance may work."""
+"""Tag of the lease (vcdl/fleet/reconciler.py): Unix time, in whole seconds, until which an instance may work."""
 KEEPER_TAG = "vcdl-keeper"
-"""The name of the keeper that wrote the lease (vcdl/fleet/folder.py)."""
+"""Tag with the name of the keeper that wrote the lease (vcdl/fleet/folder.py)."""
 MARKET_TAG = "vcdl-on-demand"
-"""On instances that are not preemptible."""
+"""Tag of instances that are not preemptible."""
 LAUNCH_TAG = "vcdl-launch"
-"""Its value is the token of the launch that made the instance; on GCP it is a label."""
+"""Tag with the token of the launch that made the instance; on GCP it is a label."""
 _THREADS = 8
-"""Calls at the same time; fewer than the connections that the clouds' libraries keep."""
+"""Calls at the same time; so few that the connection pools of the clouds' libraries are large enough."""
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class ProviderProblem:
-    """One reason why a launch fell short: the pool is left alone for a time."""
+    """One reason why a launch fell short; the pool is not used for a time."""
 
     pool: Pool
     kind: ProblemKind
     message: str
-    """The cloud's code and words, on one line."""
+    """The cloud's code and message, on one line."""
 
     @property
     def words(self) -> str:
@@ -65,7 +65,7 @@ class Leftover:
     noun: str
     id: str
     place: str
-    """Its region; on GCP its zone, or the region of an insert."""
+    """Region of the resource; on GCP its zone, or the region of an insert."""
 
     def __str__(self) -> str:
         """`instance i-1 in us-east-1`."""
@@ -78,10 +78,10 @@ class TagScan:
 
     found: tuple[Leftover, ...] = ()
     away: tuple[str, ...] = ()
-    """Why some places could not be asked, a line each: something may be left there."""
+    """Why some places could not be queried, a line each; resources may remain there."""
 
     def lines(self) -> tuple[str, ...]:
-        """Return a line for each resource, and for each place that was not asked."""
+        """Return a line for each resource, and for each place that was not queried."""
         return (*map(str, self.found), *self.away)
 
 
@@ -90,11 +90,11 @@ class SweepPace:
     """The times of a sweep."""
 
     every_s: float = 5.0
-    """Between two looks; each wait is up to half as long again, so that two sweeps do not keep in step."""
+    """Seconds between two listings; each wait is up to half as long again, so that two sweeps do not stay in step."""
     at_most_s: float = 300.0
-    """The slowest machines take some minutes to end."""
+    """Seconds after which a sweep gives up; the slowest machines take some minutes to end."""
     empty_looks: int = 2
-    """Looks in a row that must find nothing: a cloud may hide what it has just made for some seconds."""
+    """Empty listings in a row that end a sweep: a cloud may hide what it has just created for some seconds."""
 
 
 class Provider(ABC):
@@ -106,37 +106,38 @@ class Provider(ABC):
 
     settings: FleetSettings
     keeper = ""
-    """The value of KEEPER_TAG that launches and leases write; empty: none."""
+    """Value of KEEPER_TAG that launches and leases write; empty: none."""
     metadata_service: ClassVar[Literal["aws", "gcp"]]
-    """The form of the metadata service on its machines, where their agent reads notices and the lease."""
+    """Form of the metadata service on the cloud's machines, where the agent reads notices and the lease."""
     pace = SweepPace()
     shows_within_s = 600.0
-    """The longest time for which the cloud may not show a new instance: AWS is eventually consistent."""
+    """Most seconds for which the cloud may not show a new instance: AWS is eventually consistent."""
     clock_offset_s = 0.0
     """Seconds by which the cloud's clock is ahead of this machine's, by its last answer."""
     away: Mapping[str, str] = MappingProxyType({})
-    """The regions that the last `find` did not reach, each with the reason: its instances are not among the found."""
+    """Regions that the last `find` did not reach, each with the reason; their instances were not returned."""
 
     @classmethod
     @abstractmethod
     def of_fleet(cls, settings: FleetSettings) -> Self:
-        """Return the provider of a fleet, without asking its cloud yet.
+        """Return the provider of a fleet, without calling its cloud yet.
 
-        Raises FleetError without its client library.
+        Raises:
+            FleetError: The client library is missing.
         """
 
     def marks(self, until_s: float | None) -> dict[str, str]:
-        """Return the tags of a lease and its keeper, omitting unknown ones."""
+        """Return the tags of a lease and its keeper, without unknown ones."""
         found = {LEASE_TAG: "" if until_s is None else str(int(until_s)), KEEPER_TAG: self.keeper}
         return {name: value for name, value in found.items() if value}
 
     @cached_property
     def _known_pools(self) -> dict[str, Mapping[Pool, InstanceType]]:
-        """The pools by region."""
+        """The pools by region, once they were queried."""
         return {}
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Return each allowed type, preemptible, in each place that offers it; asked once."""
+        """Return each allowed type, preemptible, in each place that offers it; queried once."""
         regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
         answers, refusals = asked([region for region in here if region not in known], self.pools_in)
@@ -157,23 +158,23 @@ class Provider(ABC):
 
     @abstractmethod
     def find(self) -> tuple[Instance, ...]:
-        """Return all instances with the fleet's tag, in all places; ended ones too, as long as the cloud shows them."""
+        """Return all instances with the fleet's tag, in all places; ended ones too, while the cloud shows them."""
 
     @abstractmethod
     def launch(
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
-        """Launch from any of the pools, first regions first, until at least `units` are there, by less than one more.
+        """Launch from any of the pools, first regions first, until they give `units` units or up to one more machine.
 
         A shortage is no exception.
 
         Args:
             pools: All preemptible, or all on demand.
             units: The capacity to launch.
-            token: Up to 36 of [a-z0-9-]; a repeated call with it launches nothing more, as far as the cloud can
-                promise.
+            token: Up to 36 of [a-z0-9-]; a repeated call with the same token launches nothing more, as far as the cloud
+                can promise.
             user_data: For cloud-init.
-            until_s: The first lease; None: the agent's own.
+            until_s: Unix time at which the first lease ends; None: the agent's own lease.
         """
 
     @abstractmethod
@@ -202,26 +203,26 @@ class Provider(ABC):
 
     @abstractmethod
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
-        """Ask the cloud to remove them, without waiting; returns what the account may not remove."""
+        """Request the removal of leftovers, without waiting; return those that the account may not remove."""
 
     def begin_sweep(self) -> None:
-        """Called before the first look of a sweep."""
+        """Prepare a sweep; called before its first listing."""
         return
 
     def look_around(self) -> TagScan:
-        """Return the resources with the tag, or why there is no answer."""
+        """Return the resources with the tag, or why the cloud does not answer."""
         try:
             return self.look()
         except FleetError as error:
             return TagScan(away=(str(error),))
 
     def sweep(self) -> tuple[str, ...]:
-        """Remove everything with the tag, and look until it is gone.
+        """Remove everything with the tag, and list it again until nothing is left.
 
-        A place that fails stops no other, and is tried again.
+        A place that fails does not stop the others, and is retried.
 
         Returns:
-            A line for each thing that still exists, and each place that was not asked.
+            A line for each thing that still exists, and each place that was not queried.
         """
         give_up_s = time.monotonic() + self.pace.at_most_s
         empty_looks = 0
@@ -242,14 +243,14 @@ class Provider(ABC):
 
 
 def missing_units(units: int, instances: Iterable[Instance], unit: Unit) -> int:
-    """Return the part of `units` that these instances lack."""
+    """Return the part of `units` that these instances do not provide."""
     return units - sum(instance.units(unit) for instance in instances)
 
 
 def lease_of(mark: str | None) -> float | None:
-    """Return the time of a lease; None without one.
+    """Return the end of a lease as Unix time; None without one.
 
-    A mark in another form counts as over, so that the instance goes.
+    A mark in another form means a lease that is over, so that the instance is drained.
     """
     if mark is None:
         return None
@@ -260,7 +261,7 @@ def lease_of(mark: str | None) -> float | None:
 def asked(
     items: Iterable[Item], question: Callable[[Item], Answer]
 ) -> tuple[dict[Item, Answer], dict[Item, CloudRefusal]]:
-    """Return answers and refusals, in the order of the items; a refused one does not hold up the others."""
+    """Return answers and refusals, in the order of the items; a refused item does not hold up the others."""
 
     def attempt(item: Item) -> Answer | CloudRefusal:
         try:
@@ -283,7 +284,11 @@ def raise_first(refusals: Mapping[Any, CloudRefusal]) -> None:
 
 
 def _refuse_types_without_pool(settings: FleetSettings, pools: Mapping[Pool, InstanceType]) -> None:
-    """Raise FleetError for types of the fleet file that no place offers, and for GPUs that would not be used."""
+    """Check that each type of the fleet file is offered somewhere, and that GPUs would be used.
+
+    Raises:
+        FleetError: A type has no pool, or a GPU type would be launched only for its CPUs.
+    """
     idle_gpus = sorted({kind.name for kind in pools.values() if kind.gpus}) if settings.capacity.unit != "gpu" else []
     if idle_gpus:
         raise FleetError(f"{', '.join(idle_gpus)}: the GPUs are used with `capacity > unit: gpu` only; change either")

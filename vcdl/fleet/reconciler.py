@@ -41,42 +41,42 @@ _TOKEN_S = 30
 
 @dataclass(frozen=True)
 class Observation:
-    """A fleet at a moment, and what is wanted of it."""
+    """The state of a fleet at a moment, and the capacity that is wanted."""
 
     now_s: float
     state: FleetState
-    """The state, without cooldowns that are over."""
+    """Stored state, without cooldowns that are over."""
     instances: tuple[Instance, ...]
-    """Instances found by tag, recent launches that the cloud does not show yet, and those of regions that are away."""
+    """Instances found by tag, recent launches that the cloud does not show yet, and those of unreachable regions."""
     wanted: int
-    """Units that should be there now."""
+    """Units that the fleet should have now."""
     have: int
-    """Units that work or soon will."""
+    """Units of instances that work or soon will."""
     left_s: tuple[float, float] | None = None
-    """Seconds until the queue is empty, in four of five cases; None: not known."""
+    """Range of seconds until the queue is empty, right in four of five cases; None: unknown."""
     spent_usd: float = 0.0
     usd_per_h: float = 0.0
-    """The spot prices of the live instances."""
+    """Hourly cost of the live instances at spot prices."""
     prices_as_of: str | None = None
-    """The day of the oldest price of a live instance; None: there is none."""
+    """Date of the oldest price of a live instance; None: there is none."""
     unpriced: frozenset[str] = frozenset()
-    """Live instances of unknown cost."""
+    """Live instances without a known price."""
     silent: Mapping[str, str] = field(default_factory=dict)
-    """Instances that are terminated because they were never heard of, with the reason in words."""
+    """Instances to terminate because they never showed a sign of life, with the reason."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class LaunchOrder:
-    """One launch, from any of the pools."""
+    """An order to launch from any of the pools."""
 
     units: int
     pools: tuple[Pool, ...]
     token: str
     paid_for_s: float = math.inf
-    """Seconds that the budget pays for, at list prices, before all that lives then drains."""
+    """Seconds that the budget pays for, at list prices, before all live instances drain."""
     reserve_usd: float = 0.0
-    """The part of the budget that is kept for this draining."""
+    """Dollars of the budget that are reserved for this draining."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ class Actions:
     other_keeper: str = ""
     """Why nothing is done: another keeper has the fleet; empty: none has."""
     budget_ends: bool = False
-    """Whether nothing lives, and the rest of the budget pays for no machine."""
+    """Whether no instance is live, and the rest of the budget pays for no machine."""
     crash_loop: str = ""
-    """Why one instance at a time is launched, which is a warning, too; empty: any number."""
+    """Why instances are launched one at a time, shown as a warning, too; empty: any number may be launched."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the fleet is as it should be, or nothing can be done about it."""
+        """Whether the pass has nothing to do: the fleet is as it should be, or cannot be changed."""
         return not (self.terminate or self.drain or self.launch)
 
 
@@ -106,7 +106,7 @@ def capacity(instances: Iterable[Instance], unit: Unit) -> int:
 
 
 def spot_capacity(instances: Iterable[Instance], unit: Unit) -> int:
-    """Return the units of the preemptible ones among them."""
+    """Return the total units of the running and pending preemptible instances."""
     return capacity((i for i in instances if not i.pool.on_demand), unit)
 
 
@@ -115,14 +115,14 @@ def reconcile(
 ) -> Actions:
     """Return the actions that bring the fleet to `wanted` units, with a surplus smaller than one instance.
 
-    The youngest of a surplus go first: pending ones are terminated, running ones drained. With a budget, instances of
-    unknown cost are drained; once it is spent, all are terminated.
+    Of a surplus the youngest instances go first: pending ones are terminated, running ones drained. With a budget,
+    instances without a known price are drained; once the budget is spent, all are terminated.
 
     Args:
         settings: The fleet file.
         observed: The fleet now.
         types: The allowed pools, including those on demand.
-        failures: Instances in a row that gave up.
+        failures: Number of the last instances that gave up, in an unbroken series.
     """
     # Stopped machines keep their disks, which cost. They are terminated in any case.
     stopped = _ids_in(InstanceState.STOPPED, observed.instances)
@@ -145,18 +145,21 @@ def reconcile(
 
 @dataclass(frozen=True)
 class Mix:
-    """The instances that a fleet has too many of, and the units that it lacks."""
+    """The surplus instances of a fleet, and the units that it lacks."""
 
     surplus: tuple[Instance, ...]
     firm: int
-    """Units on demand that the settings always want, or all of them once on demand must do the rest of the work."""
+    """Units on demand that the settings always want; all units once machines on demand must do the rest of the work."""
     spot: int
     stand_in: int
-    """Units on demand in place of preemptible ones that are not to be had."""
+    """Units on demand that replace preemptible ones that cannot be had."""
 
 
 def mix_of(settings: FleetSettings, observed: Observation, working: Sequence[Instance]) -> Mix:
-    """Hold the working instances against the wanted mix; nothing is lacking where a number of units is not above 0."""
+    """Compare the working instances with the wanted mix.
+
+    A number of units that is not above 0 means that none is missing.
+    """
     unit, wanted, progress = settings.capacity.unit, observed.wanted, observed.state.progress
     firm_wanted = wanted if progress and progress.is_last_moment else settings.capacity.on_demand.units(wanted)
     firm = _first(working, unit, firm_wanted)
@@ -176,7 +179,7 @@ def mix_of(settings: FleetSettings, observed: Observation, working: Sequence[Ins
 
 
 def _stands_in(settings: FleetSettings, observed: Observation) -> bool:
-    """Return whether machines on demand stand in: spot was short for long, or would miss the deadline."""
+    """Return whether machines on demand replace spot capacity: it was short for long, or would miss the deadline."""
     after_s, since_s = settings.capacity.on_demand.after_s, observed.state.short_since_s
     if after_s is not None and since_s is not None and observed.now_s - since_s >= after_s:
         return True
@@ -193,7 +196,7 @@ def _ids_in(state: InstanceState, instances: Iterable[Instance]) -> tuple[str, .
 
 
 def _overdue(settings: FleetSettings, observed: Observation) -> tuple[str, ...]:
-    """Return the instances that are terminated whatever they do: draining for too long, or never heard of."""
+    """Return the instances to terminate whatever they do: those that drain for too long, and silent ones."""
     ends_s = observed.now_s - settings.drain_s
     over = [i.id for i in observed.instances if i.is_live and _leaves_s(settings, i) <= ends_s]
     return (*over, *(id for id in observed.silent if id not in over))
@@ -202,7 +205,7 @@ def _overdue(settings: FleetSettings, observed: Observation) -> tuple[str, ...]:
 def _first_order(
     settings: FleetSettings, observed: Observation, types: Mapping[Pool, InstanceType], mix: Mix, most: int
 ) -> tuple[LaunchOrder | None, tuple[str, ...]]:
-    """Return the first possible launch of at most `most` units, and why those before it are not possible."""
+    """Return the first possible launch of at most `most` units, and why launches before it are impossible."""
     warnings: tuple[str, ...] = ()
     # One launch a pass, and of one market: its token is a hash of what was observed, which a second launch would
     # change.
@@ -216,7 +219,7 @@ def _first_order(
 
 
 def _leaves_s(settings: FleetSettings, instance: Instance) -> float:
-    """Return the Unix time from which it drains."""
+    """Return the Unix time from which an instance drains."""
     # An assumed instance cannot be terminated, and its region's answer tells its age again.
     life_ends_s = math.inf if instance.is_assumed else instance.launched_s + settings.max_life_h * 3600
     return life_ends_s if instance.draining_s is None else min(instance.draining_s, life_ends_s)
@@ -234,7 +237,7 @@ def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instan
 
 
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
-    """Return the youngest instances that fit into the spare units, on demand first, then by id, so that all agree."""
+    """Return the youngest instances that fit into the surplus units: on demand first, then by id, so that all agree."""
     chosen = []
     working = [i for i in instances if i.is_capacity and not i.is_assumed]
     for instance in sorted(working, key=lambda i: (i.pool.on_demand, i.launched_s, i.id), reverse=True):
@@ -276,7 +279,10 @@ def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]
 def leases_to_write(
     settings: FleetSettings, instances: Iterable[Instance], now_s: float, most_s: float
 ) -> Mapping[float, tuple[str, ...]]:
-    """Return the leases to renew, once a quarter is over, or to cut to `most_s` from now: ids by time."""
+    """Return the leases to write, as ids by time.
+
+    A lease is renewed once a quarter of it is over, and cut if it ends later than `most_s` from now.
+    """
     ids: dict[float, tuple[str, ...]] = {}
     for instance in instances:
         if instance.is_capacity and not instance.is_assumed:

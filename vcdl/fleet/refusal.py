@@ -1,4 +1,4 @@
-"""A cloud's refusals, classified by the remedy, as errors of ours."""
+"""Classify a cloud's refusals by their remedy, and turn them into our errors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,16 +9,16 @@ from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.settings import Cloud
 
 _MAX_CHARACTERS = 400
-"""Limit for a cloud's message: AWS's UnauthorizedOperation comes with an encoded one of thousands."""
+"""Limit for the characters of a cloud's message: AWS's UnauthorizedOperation contains thousands, encoded."""
 
 
 class ProblemKind(StrEnum):
     """The reasons for a launch that fell short, classified by the remedy."""
 
     NO_CAPACITY = "no_capacity"
-    """The pool has none: leave it alone for a while, and try the others."""
+    """The pool is exhausted: wait for a while, and use the others."""
     QUOTA = "quota"
-    """The account's limit: request more from the cloud, or lower the target."""
+    """The account's limit is reached: request more from the cloud, or lower the target."""
     THROTTLED = "throttled"
     """Too many calls: wait."""
     NOT_AUTHORISED = "not_authorised"
@@ -30,7 +30,7 @@ class ProblemKind(StrEnum):
 
     @property
     def may_spare_other_pools(self) -> bool:
-        """Whether it may concern some pools only; problems of the other kinds would meet every pool of the region."""
+        """Whether other pools may still work; problems of the other kinds concern every pool of the region."""
         return self in (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
 
 
@@ -47,7 +47,7 @@ class CloudRefusal(FleetError):
 
     kind = ProblemKind.BAD_REQUEST
     code = ""
-    """AWS's error code or botocore's exception; Compute Engine's HTTP status, empty without an answer."""
+    """AWS's error code or botocore's exception; Compute Engine's HTTP status; empty without an answer."""
 
 
 class CloudUnavailable(CloudRefusal, FleetUnavailable):
@@ -66,7 +66,7 @@ _ERRORS: dict[ProblemKind, type[CloudRefusal]] = {
 
 
 def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", advice: str = "") -> CloudRefusal:
-    """Return an error of the class that callers of a Provider expect for this kind."""
+    """Return the error that callers of a Provider expect for this kind of refusal."""
     advice = advice or _ADVICE.get(kind, "try again later").format(cloud=cloud)
     # Everything else may pass, and callers wait for it.
     error = _ERRORS.get(kind, CloudUnavailable)(f"{one_line(said)}; {advice}")
@@ -76,7 +76,7 @@ def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", ad
 
 @contextmanager
 def unless(*codes: str) -> Iterator[None]:
-    """Pass over refusals with these codes."""
+    """Suppress refusals with these codes in the block."""
     try:
         yield
     except CloudRefusal as refused:

@@ -1,4 +1,7 @@
-"""The control loop of `vcdl fleet run`: pass after pass until a signal or its end, and its systemd unit."""
+"""The control loop of `vcdl fleet run`, and its systemd unit.
+
+The loop makes pass after pass until a signal, or until the fleet is gone.
+"""
 
 import shlex
 import threading
@@ -21,11 +24,14 @@ LONGEST_WAIT_S = 600.0
 _AFTER_A_BUG_S = 60.0
 _NEXT_POOL_S = 1.0
 _MAX_PASSES = 20
-"""Limit for `up` and `scale`: one pool after the other may have no capacity, and a pass for each is enough."""
+"""Most passes of `up` and `scale`: one pool after the other may have no capacity, and a pass for each is enough."""
 
 
 def up(state: FleetState) -> FleetState:
-    """Return the state for `up` and `run`: an earlier `scale` still counts, an earlier refusal does not."""
+    """Return the state for `up` and `run`.
+
+    The target of an earlier `scale` is kept; cooldowns of pools are dropped.
+    """
     return replace(state, goal=FleetGoal.UP, budget_spent=False, cooldowns=())
 
 
@@ -35,7 +41,7 @@ def drained(state: FleetState) -> FleetState:
 
 
 def scaled(target: int | None) -> Callable[[FleetState], FleetState]:
-    """Return the change of the state for `scale`; None goes back to the fleet file's target."""
+    """Return the change of the state for `scale`; None restores the fleet file's target."""
     return lambda state: replace(state, target=target)
 
 
@@ -61,7 +67,10 @@ class ControlLoop:
         self._logged: tuple[str, ...] = ()
 
     def run(self) -> ExitCode:
-        """Run until the fleet is gone or `ending` is set; then instances continue, and lost ones are not replaced."""
+        """Run until the fleet is gone or `ending` is set.
+
+        After `ending` instances continue, but lost ones are not replaced.
+        """
         while not self._ending.is_set():
             is_over, wait_s = self.run_once()
             if is_over:
@@ -71,12 +80,15 @@ class ControlLoop:
         return ExitCode.OK
 
     def run_once(self) -> tuple[bool, float]:
-        """Make one pass, whatever it raises; returns whether the fleet is gone, and the seconds until the next pass."""
+        """Make one pass; return whether the fleet is gone, and the seconds until the next pass.
+
+        Errors of the pass are logged and retried.
+        """
         try:
             done = self._controller.reconcile_once()
         except VcdlError as error:
             wait_s = self._attempts.backoff.next_wait_s()
-            # What a user has to fix is not asked for more often than a normal pass.
+            # An error that the user has to fix is not retried more often than a normal pass.
             wait_s = wait_s if isinstance(error, FleetUnavailable) else max(wait_s, self._every_s)
             self._log(self._attempts.failed(error, wait_s))
             self._alert_blind(error)
@@ -94,7 +106,7 @@ class ControlLoop:
         return False, self._attempts.wait_s
 
     def _alert_blind(self, error: Exception) -> None:
-        """Say that leases run out, as passes have failed for the half of one."""
+        """Alert that leases will run out, because passes have failed for half a lease."""
         try:
             for line in self._controller.alert_blind(str(error)):
                 self._log(line)
@@ -102,7 +114,7 @@ class ControlLoop:
             self._log(str(unreadable))
 
     def _take_down(self) -> ExitCode:
-        """Remove what a fleet without instances may have left and still costs: a template, a disk."""
+        """Remove resources that still cost although no instance is left, such as a template or a disk."""
         try:
             left = self._controller.take_down(self._log)
         except VcdlError as error:
@@ -118,7 +130,11 @@ class ControlLoop:
 
 
 def reach_target(controller: Controller, log: Callable[[str], None]) -> Observation:
-    """Make passes until the target is reached or no more capacity can be had now. Raises what a pass raises."""
+    """Make passes until the target is reached or no more capacity is available now.
+
+    Raises:
+        the errors of a pass.
+    """
     for _ in range(_MAX_PASSES):
         done = controller.reconcile_once()
         for line in done.lines():
@@ -147,13 +163,14 @@ RestartSec=60
 WantedBy=default.target
 """
 _PASSED_ON = ("AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS")
-"""Variables that say where credentials are, and are none."""
+"""Environment variables that name the place of credentials and are no credentials themselves."""
 
 
 def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return a systemd unit that runs the fleet, and none taken down.
+    """Return a systemd unit that keeps the fleet running, but not one that was taken down.
 
-    Raises FleetError for a key in the environment.
+    Raises:
+        FleetError: The account key is in the environment.
     """
     if settings.project.account_key_env is not None:
         raise FleetError("a unit has no environment of yours: use `project > account_key_file` in the fleet file")

@@ -1,4 +1,4 @@
-"""The fleet file: one declarative schema and the frozen `FleetSettings` (docs/fleet.md has every key)."""
+"""Read the fleet file into the frozen `FleetSettings`; docs/fleet.md describes every key."""
 
 import math
 import os
@@ -21,12 +21,12 @@ from vcdl.yaml_schema.reading import Problem, ProblemsError, show
 from vcdl.yaml_schema.section import Section, list_of_sections, load_section, section_or_nothing
 
 Cloud = str
-"""A name of `CLOUDS`."""
+"""Name of a cloud in `CLOUDS`."""
 _KEYS_OF_ONE_CLOUD = {"zones": "gcp", "network": "gcp", "security_groups": "aws"}
-"""Keys of a place that the other of our two clouds lacks; another package's provider says itself which it takes."""
+"""Keys of a place that only one of our two clouds has; the provider of another package checks its keys itself."""
 Unit = Literal["vcpu", "gpu", "instance"]
 GRACE_S = 30
-"""A machine that has not powered itself off so long after its drain time is powered off by systemd."""
+"""Seconds after its drain time at which systemd powers off a machine that has not done so, at most."""
 Follow = Literal["fixed", "queue"]
 
 
@@ -70,11 +70,11 @@ _Variable = Annotated[str, kinds.text("[A-Za-z_][A-Za-z0-9_]*", "the name of an 
 
 
 class ProjectSettings(Section):
-    """The BOINC project whose clients the instances are. The account key itself is never in the file, nor in a log."""
+    """The BOINC project that the instances work for. The account key itself is neither in the file nor in a log."""
 
     url: Annotated[str, kinds.text(r"https?://[^\s\"'<>\\]{1,250}", "the project's URL, http://… or https://…")]
     account_key_file: _PathBeside | None = None
-    """A file that holds the account key and nothing else; BOINC's weak key is enough."""
+    """File that contains only the account key; BOINC's weak key is enough."""
     account_key_env: _Variable | None = None
 
     @model_validator(mode="after")
@@ -146,7 +146,7 @@ class OnDemandSettings(Section):
     min: _Whole = 0
     """Units that are always on demand."""
     share: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
-    """Share of the wanted units that is on demand, if it is more."""
+    """Fraction of the wanted units that is on demand, if that is more than `min`."""
     after_s: Annotated[int, kinds.whole(0)] | None = None
     """Seconds without a preemptible instance after which on demand stands in; None: never."""
 
@@ -165,18 +165,18 @@ class CapacitySettings(Section):
 
     unit: Annotated[Unit, kinds.one_of(Unit)] = "vcpu"
     target: Annotated[int, kinds.whole(0, 100_000)]
-    """In units. With `follow: queue` it holds until the queue was read for the first time."""
+    """Units that the fleet should have. With `follow: queue` they are used until the queue was read once."""
     min: _Whole = 0
-    """With `follow: queue`, while a job is open."""
+    """Least units while a job is open, with `follow: queue`."""
     max: _Whole | None = None
-    """With `follow: queue`, and of `scale`; None: the target."""
+    """Most units, with `follow: queue` and for `scale`; None: the target."""
     follow: Annotated[Follow, kinds.one_of(Follow)] = "fixed"
     project_dir: _PathBeside | None = None
-    """With `follow: queue`: the project's folder on this machine."""
+    """Folder of the project on this machine, for `follow: queue`."""
     units_per_subtask: _AboveZero = 1.0
-    """With `follow: queue`: units that one subtask occupies: the threads of the app version, or 1 GPU."""
+    """Units that one subtask occupies, with `follow: queue`: the threads of the app version, or 1 GPU."""
     deadline: _Moment | None = None
-    """With `follow: queue`: when the open jobs should be done; None: as fast as `max` allows."""
+    """Time at which the open jobs should be done, with `follow: queue`; None: as fast as `max` allows."""
     on_demand: OnDemandSettings = OnDemandSettings()
 
     @model_validator(mode="after")
@@ -204,7 +204,7 @@ class CapacitySettings(Section):
 
 
 class Range(Section):
-    """Bounds of a number, both included and both optional."""
+    """Bounds of a number, inclusive and optional."""
 
     min: Annotated[float, kinds.at_least(0)] = 0.0
     max: Annotated[float, kinds.above_zero()] | None = None
@@ -226,7 +226,7 @@ class Requirements(Section):
     vcpus: Range = Range()
     memory_gb: Range = Range()
     gpus: Range = Range(max=0.5)
-    """Default: none, as GPUs are expensive; `{min: 1, max: 1}`: exactly one."""
+    """Number of GPUs. Default: none, as GPUs are expensive; `{min: 1, max: 1}`: exactly one."""
 
     def met_by(self, vcpus: int, memory_gb: float, gpus: int) -> bool:
         """Return whether a type is allowed."""
@@ -253,20 +253,20 @@ class PlaceSettings(Section):
     subnets: _Words = ()
     """AWS: ids; empty: the default subnets of the region's default VPC. GCP: one name; empty: the network's own."""
     security_groups: _Words = ()
-    """AWS only: ids; empty: the VPC's default one, which lets nothing in from outside."""
+    """Ids, on AWS only; empty: the VPC's default group, which admits nothing from outside."""
     network: _Word | None = None
-    """GCP only; None: `default`, unless a subnet is named."""
+    """Name, on GCP only; None: `default`, unless a subnet is named."""
     zones: _Words = ()
-    """GCP only; empty: all zones of the region."""
+    """Names, on GCP only; empty: all zones of the region."""
     image: _Word | None = None
-    """Overrides the fleet's image: on AWS an image has another id in each region."""
+    """Image in this region, instead of the fleet's: on AWS an image has another id in each region."""
 
 
 class AlertSettings(Section):
-    """Where alerts go; none: into the log only."""
+    """Where alerts are sent; by default only to the log."""
 
     command: _Words = ()
-    """It gets the message as one more argument."""
+    """Command that is run with the message as one more argument."""
 
 
 class FleetSettings(Section):
@@ -275,7 +275,7 @@ class FleetSettings(Section):
     name: Annotated[
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
     ]
-    """The value of the tag by which everything of the fleet is found."""
+    """Value of the tag by which everything of the fleet is found."""
     cloud: Annotated[Cloud, PlainValidator(_known_cloud)]
     gcp_project: Annotated[str, kinds.text("[a-z][a-z0-9-]{4,28}[a-z0-9]", "the id of a GCP project")] | None = None
     project: ProjectSettings
@@ -283,14 +283,14 @@ class FleetSettings(Section):
     instances: InstanceSettings
     places: Annotated[tuple[PlaceSettings, ...], list_of_sections(PlaceSettings)]
     image: _Word | None = None
-    """None: Ubuntu 24.04 as its maker publishes it in that cloud."""
+    """Image of the instances; None: Ubuntu 24.04 as its maker publishes it in that cloud."""
     public_address: Annotated[bool, kinds.true_or_false()] = True
-    """Without one the subnet must lead out in another way, such as a NAT gateway."""
+    """Whether instances get a public address; without one the subnet needs another way out, such as a NAT gateway."""
     ssh: Annotated[bool, kinds.true_or_false()] = False
     """Whether the image's SSH server runs; nothing else listens on an instance."""
     disk_gb: Annotated[int, kinds.whole(8, 16_000)] = 20
     unit_limit_usd_per_h: _AboveZero | None = None
-    """Pools that cost more for each unit of capacity are not launched from."""
+    """Most dollars an hour for a unit of capacity; more expensive pools are not used."""
     budget_usd: _AboveZero | None = None
     """A hard stop: the fleet is drained and taken down once the ledger shows this cost."""
     alerts: AlertSettings = AlertSettings()
@@ -298,17 +298,17 @@ class FleetSettings(Section):
         default_factory=lambda: MappingProxyType({})
     )
     idle_shutdown_s: Annotated[int, kinds.whole(600)] = 1800
-    """An instance without a running subtask for this long, set-up included, powers itself off."""
+    """Seconds without a running subtask, set-up included, after which an instance powers itself off."""
     max_life_h: Annotated[int, kinds.whole(1, 8760)] = 24
-    """An instance drains at this age."""
+    """Age in hours at which an instance drains."""
     lease_s: Annotated[int, kinds.whole(600, 604_800)] = 7200
-    """An instance drains after this time without a pass that renews its lease."""
+    """Seconds without a pass that renews its lease after which an instance drains."""
     cooldown_s: Annotated[int, kinds.whole(30, 86_400)] = 900
-    """Time for which a pool without capacity is not asked again."""
+    """Seconds for which a pool without capacity is not used."""
     drain_s: Annotated[int, kinds.whole(0, 86_400)] = 900
-    """Time for a drained instance to finish its subtasks before it is terminated."""
+    """Seconds that a drained instance has to finish its subtasks before it is terminated."""
     reconcile_every_s: Annotated[int, kinds.whole(5, 3600)] = 30
-    """Time between two passes of `vcdl fleet run`."""
+    """Seconds between two passes of `vcdl fleet run`."""
 
     @model_validator(mode="after")
     def _agree(self) -> "FleetSettings":
@@ -353,7 +353,7 @@ class FleetSettings(Section):
 
     @property
     def draining_s(self) -> float:
-        """The drain time, and four passes: a lease must outlast two, and the last ones see the ends of both times."""
+        """Drain time plus four passes, in seconds: a lease must outlast two, and two see the ends of both times."""
         return self.drain_s + 4.0 * self.reconcile_every_s
 
     @property
@@ -367,7 +367,7 @@ class FleetSettings(Section):
 
 
 def load_fleet_settings(path: Path, overrides: Sequence[str] = ()) -> FleetSettings:
-    """Read and check a fleet file, with some keys replaced: `("capacity.target=8",)`. Raises JobError, a line each."""
+    """Read and check a fleet file, with overrides `("capacity.target=8",)`. Raises JobError, a line for each fault."""
     return load_section(FleetSettings, FLEET, path, overrides, Path(os.path.abspath(path)).parent)
 
 

@@ -1,4 +1,4 @@
-"""A fleet as text for the terminal and as JSON."""
+"""Format a fleet as text for the terminal and as JSON."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ def units(count: int, unit: Unit) -> str:
 
 
 def summary(settings: FleetSettings, observed: Observation) -> str:
-    """`cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far, prices of 2026-11-21`."""
+    """Return a line: `cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far, prices of 2026-11-21`."""
     unit = settings.capacity.unit
     live = sum(instance.is_live for instance in observed.instances)
     return (
@@ -36,7 +36,7 @@ def summary(settings: FleetSettings, observed: Observation) -> str:
 
 
 def preview(settings: FleetSettings, planned: Pass) -> list[str]:
-    """Return the actions of a pass, a line each."""
+    """Return the planned actions of a pass, a line each."""
     actions = planned.actions
     names = {instance.id: f"{instance.id} ({instance.pool})" for instance in planned.observed.instances}
     lines = [*planned.observed.warnings, *actions.warnings]
@@ -65,14 +65,14 @@ def pools(chosen: Sequence[Pool]) -> str:
 
 
 def ending(settings: FleetSettings, leftovers: Sequence[str]) -> list[str]:
-    """Everything that `down` will delete, a line each."""
+    """Return a line for each thing that `down` will delete."""
     if not leftovers:
         return [f"nothing carries the tag {FLEET_TAG}={settings.name}"]
     return [*(f"delete {line}" for line in leftovers), f"everything with the tag {FLEET_TAG}={settings.name}"]
 
 
 def status(settings: FleetSettings, observed: Observation, pid: int | None) -> list[str]:
-    """Return the fleet now, a line for each instance."""
+    """Return the present state of the fleet as lines, one for each instance."""
     state, now_s = observed.state, observed.now_s
     controller = (
         f"process {pid} controls it" if pid is not None else "no control loop: `vcdl fleet run` replaces lost instances"
@@ -94,7 +94,7 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
 
 
 def status_json(settings: FleetSettings, observed: Observation, pid: int | None) -> dict[str, Any]:
-    """Return the fleet now, for programs."""
+    """Return the present state of the fleet as JSON."""
     return {
         "name": settings.name,
         "cloud": settings.cloud,

@@ -1,4 +1,7 @@
-"""A fleet's memory between two passes. All of it may be lost: the fleet itself is found by its tag."""
+"""The state that a fleet keeps between two passes.
+
+All of it may be lost: the fleet itself is found by its tag.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,26 +17,29 @@ from vcdl.fleet.ledger_rows import Moment
 
 
 class FleetGoal(StrEnum):
-    """The user's last request."""
+    """The state that the user requested last."""
 
     UP = "up"
     DRAINED = "drained"
-    """No new instances; those that run finish their subtasks and go."""
+    """No new instances are launched; running ones finish their subtasks and power off."""
     DOWN = "down"
 
 
 @dataclass(frozen=True)
 class RecentLaunch:
-    """An instance that a launch returned. It counts for a while although the cloud may not show it yet."""
+    """An instance that a launch returned.
+
+    It is assumed to exist for a while although the cloud may not show it yet.
+    """
 
     instance: Instance
     noted_s: Moment
-    """The time of the launch, by our clock."""
+    """Unix time of the launch, by our clock."""
 
 
 @dataclass(frozen=True)
 class Cooldown:
-    """The time for which a pool that refused a launch is not asked."""
+    """The time for which a pool that refused a launch is not used."""
 
     pool: Pool
     until_s: Moment
@@ -46,26 +52,26 @@ class FleetState:
 
     goal: FleetGoal
     target: int | None = None
-    """The target of `scale`; None: the fleet file's."""
+    """Target set by `scale`; None: the fleet file's."""
     wanted: int | None = None
-    """Units that the last pass wanted; they still hold while the queue cannot be read."""
+    """Units that the last pass wanted; used while the queue cannot be read."""
     budget_spent: bool = False
-    """The budget has set the goal to drained."""
+    """Whether the budget has set the goal to drained."""
     last_pass_s: Moment = 0.0
-    """0: never."""
+    """Unix time of the last pass; 0: there was none."""
     cooldowns: tuple[Cooldown, ...] = ()
-    """Cooldowns, at most one of each pool."""
+    """Cooldowns, at most one for each pool."""
     recent_launches: tuple[RecentLaunch, ...] = ()
     away_since_s: Mapping[str, Moment] = field(default_factory=dict)
-    """Regions that cannot be asked, each with the time of the first pass that could not."""
+    """Unreachable regions, each with the Unix time of the first pass that could not reach it."""
     short_since_s: Moment | None = None
-    """Since when no preemptible instance could be had; None: none is missing."""
+    """Unix time since which no preemptible instance could be had; None: none is missing."""
     progress: Progress | None = None
-    """Towards the deadline; None: there is none before us."""
+    """Progress towards the deadline; None: there is no deadline ahead."""
     heard: tuple[str, ...] = ()
-    """Live instances that were heard of (vcdl.fleet.life_signs)."""
+    """Ids of live instances that have shown a sign of life (vcdl.fleet.life_signs)."""
     alerts: tuple[str, ...] = ()
-    """Alerts that were sent and whose cause lasts."""
+    """Names of alerts that were sent and whose cause lasts."""
 
     def cooling(self, now_s: float) -> tuple[Cooldown, ...]:
         """Return the cooldowns that are not over."""

@@ -1,1 +1,1 @@
-"""Models: built in, given in a file, or made by a Python function; and the check that one fits its data."""
+"""Build models, built in, from a file, or by a Python function, and check that they fit their data."""

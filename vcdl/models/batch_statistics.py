@@ -1,4 +1,7 @@
-"""The statistics of batch normalisation, taken from samples: they only count where a model is used, so any will do."""
+"""Compute the statistics of batch normalisation from samples.
+
+They matter only when a model is used, not in training, so a server can compute them at any time.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -14,9 +17,9 @@ from vcdl.wire.inputs import as_keras_takes
 
 _log = logging.getLogger(__name__)
 _TRIED = 16
-"""Samples of the pass that tells which layers count, as in a trial of the job's own code."""
+"""Samples of the pass that shows which layers to set; so few that it takes no time, as in a trial of own code."""
 _BATCH_SIZE = 128
-"""Samples at a time: without a graph, what every layer gives for them is in memory."""
+"""Samples at a time; without a graph, the outputs of every layer for them are in memory, so it is small."""
 
 
 class BatchStatistics:
@@ -38,7 +41,7 @@ class BatchStatistics:
         self._are_tried = False
 
     def take(self, x: Array) -> None:
-        """Set the statistics to the mean over batches of `x`, normalised samples of shape (n, …); nothing is drawn."""
+        """Set the statistics to their mean over batches of `x`, normalised samples, shape (n, …); nothing is random."""
         # Only a call with real samples shows which layers a model of the job's own code calls for inference
         # (docs/decisions/117).
         if self._layers and not self._are_tried:
@@ -52,9 +55,9 @@ class BatchStatistics:
             layer.set()
 
     def _try(self, x: Any) -> None:
-        """Leave out the layers that do not normalise by the batch when the model is called for training.
+        """Drop the layers that do not normalise by the batch when the model is called for training.
 
-        All are left out where the model's own code cannot be called.
+        All layers are dropped if the model's own code cannot be called.
         """
         import keras
 
@@ -88,7 +91,10 @@ def _normalises_batches(layer: Any) -> bool:
 
 
 def _pass_of(model: Any) -> Callable[[Any], object]:
-    """Samples → what the model makes of them; with TensorFlow by a graph, which takes 10 to 60 % of the time."""
+    """Return a function from samples to the model's output.
+
+    With TensorFlow it is a graph, which takes 10 to 60 % of the time.
+    """
     import keras
 
     if keras.backend.backend() != "tensorflow":
@@ -108,7 +114,7 @@ class _Layer:
         self._layer = layer
         self._momentum = layer.momentum
         self.is_training = False
-        """Whether it was called as in training."""
+        """Whether the layer was called as in training."""
         self._before: list[Array] = []
         self._mean, self._variance, self._samples = [
             keras.Variable(np.zeros(shape, np.float32), trainable=False, autocast=False)
@@ -116,7 +122,7 @@ class _Layer:
         ]
 
     def begin(self) -> None:
-        """Normalise by the batch from now on, and sum its statistics up."""
+        """Let the layer normalise by the batch from now on, and sum up its statistics."""
         import keras
 
         for number in (self._mean, self._variance, self._samples):
@@ -145,12 +151,12 @@ class _Layer:
         return outputs
 
     def end(self) -> None:
-        """Give the layer its own behaviour back; its statistics stay."""
+        """Restore the layer's own behaviour; its statistics stay."""
         self._layer.momentum = self._momentum
         vars(self._layer).pop("call", None)
 
     def set(self) -> None:
-        """Set the statistics to the means of all calls; without any they are what they were."""
+        """Set the statistics to the means of all calls; a layer without calls keeps its own."""
         mean, variance = self._before
         # A layer that was never called, such as one in an unused branch, keeps what it had.
         if float(self._samples):

@@ -37,9 +37,9 @@ class BuiltModel:
     json: str
     """Keras' `to_json()` text, checked to be safe to load and to have float32 weights."""
     weights: Vector
-    """The initial weights of what training changes, shape (n,)."""
+    """Initial values of the trained weights, shape (n,)."""
     frozen: Vector
-    """The weights that no training changes, shape (m,)."""
+    """Values of the weights that no training changes, shape (m,)."""
 
 
 def build_model(
@@ -121,7 +121,10 @@ def _loaded_code(settings: "ModelSettings") -> OwnCode | None:
 def _called(
     settings: "ModelSettings", function: str, input_shape: InputShape, outputs: Outputs, code: OwnCode | None
 ) -> Any:
-    """Return what the user's function makes; a model of the job's own code is called once, so that it has weights."""
+    """Return the model that the user's function makes.
+
+    A model of the job's own code is called once, so that its weights exist.
+    """
     made = call_builder(function, input_shape, outputs, None if code else settings.python_folder)
     if code is not None and not made.built:
         guarded(f"the model {type(made).__name__}", lambda: made(_inputs(input_shape)))
@@ -129,7 +132,7 @@ def _called(
 
 
 def _give_weights(model: Any, settings: "ModelSettings", made: Any, start: Any) -> None:
-    """Copy the weights of the model that was made, of the one that the job begins from, and of its file."""
+    """Copy weights into the model: of the model that was made, of the job's start, and of the named file."""
     if made is not None:
         _check_trained(model, made)
         copy_weights(model, made, settings.origin)
@@ -150,12 +153,12 @@ def build_model_json(
     start: Any = None,
     precision: str = "float32",
 ) -> str:
-    """Build only the model's JSON, for those who need no weights. Raises ModelError."""
+    """Build only the model's JSON, for callers that need no weights. Raises ModelError."""
     return build_model(settings, input_shape, outputs, task, start=start, precision=precision).json
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
-    """Fresh weights of what training changes, shape (n,), as build_model makes them. Raises ModelError."""
+    """Return fresh values of the trained weights, shape (n,), as build_model draws them. Raises ModelError."""
     import keras
 
     keras.utils.set_random_seed(seed)
@@ -171,7 +174,7 @@ def permit_own_code(settings: "ModelSettings") -> OwnCode | None:
 
 
 def _inputs(shape: InputShape) -> Any:
-    """Symbolic samples."""
+    """Return symbolic samples of this shape."""
     import keras
 
     if isinstance(shape, tuple):

@@ -24,11 +24,11 @@ _SPARSE = "sparse_categorical_crossentropy"
 
 @dataclass(frozen=True)
 class _End:
-    """An output of the model, and what the job says of it."""
+    """An output of the model, with the job's settings for it."""
 
     tensor: Any
     layer: Any
-    """The layer or the operation that it comes from."""
+    """The layer or operation that computes the output."""
     output: Output
     task: Task | None
 
@@ -41,15 +41,15 @@ def check_model(
     task: Task | None = None,
     tasks: Mapping[str, Task] = MappingProxyType({}),
 ) -> None:
-    """Check that the model takes the samples, that output and loss fit the labels, and that Keras knows every name.
+    """Check that a model fits its samples, labels and training settings, and that Keras knows every name.
 
     Args:
         model_json: The model, as Keras JSON.
         training: The job's settings.
         input_shape: Shape of one sample.
         y: All labels, shape (n, …); integers are classes, floats numbers.
-        task: What the labels are.
-        tasks: What the labels of each output are.
+        task: The kind of task, which determines the form of the labels.
+        tasks: The kind of task of each output.
 
     Raises:
         ModelError: The model must change.
@@ -97,7 +97,7 @@ def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str,
 
 
 def _operation(tensor: Any) -> Any:
-    """Return the layer or the operation that gives a tensor, inside nested models too."""
+    """Return the layer or operation that computes a tensor, inside nested models too."""
     operation, _, place = tensor._keras_history
     # A model inside the model is an operation, too. The activation that matters is that of the layer inside it.
     inner = getattr(operation, "outputs", None)
@@ -120,7 +120,7 @@ def _check_end(end: _End, loss: Any, y: Array) -> None:
 
 
 def _made(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]]:
-    """Optimizer and losses. Raises JobError with a line for each name that Keras does not know, also among metrics."""
+    """Return optimizer and losses. Raises JobError with a line for each name unknown to Keras, also of metrics."""
     makers = [
         partial(make_optimizer, training.optimizer, training.learning_rate),
         *(partial(make_loss, output.loss) for output in outputs),
@@ -149,7 +149,7 @@ def _check_precision(model: Any) -> None:
 
 
 def _check_inputs(expected: Mapping[str, tuple[int | None, ...]], given: InputShape) -> None:
-    """Raises ModelError."""
+    """Check that the model accepts samples of these shapes. Raises ModelError."""
     if isinstance(given, tuple):
         if "" not in expected:
             raise ModelError(
@@ -181,7 +181,7 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
 
 
 def _check_flags(last: Any, loss: Any, name: str, y: Array) -> None:
-    """Refuse a loss or an ending for one right class in a task where each output is a question of its own."""
+    """Refuse a loss or last layer for a single class where each output is a question of its own."""
     if type(loss).__name__ == "CategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
     _check_probabilities(last, loss)
@@ -220,7 +220,7 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int | None, ...], y
 
 
 def _check_probabilities(last: Any, loss: Any) -> None:
-    """Refuse logits for a loss that expects probabilities, and the other way round: neither learns."""
+    """Refuse logits for a loss that expects probabilities, and the reverse: neither learns."""
     if "Crossentropy" not in type(loss).__name__:
         return
     activation = _last_activation(last)
@@ -238,7 +238,7 @@ def _check_probabilities(last: Any, loss: Any) -> None:
 
 
 def _last_activation(last: Any) -> str | None:
-    """Return the name of an output layer's activation, or None if the layer does not say."""
+    """Return the name of an output layer's activation; None if it has none."""
     last = getattr(last, "layer", last)  # TimeDistributed
     kind, config = type(last).__name__, last.get_config()
     if kind in ("Softmax", "Sigmoid"):
@@ -268,5 +268,5 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
 
 
 def _same(expected: tuple[int | None, ...], given: tuple[int, ...]) -> bool:
-    """Return whether shapes agree. None stands for any length."""
+    """Return whether shapes agree; None is any length."""
     return len(expected) == len(given) and all(e in (None, g) for e, g in zip(expected, given, strict=True))

@@ -1,4 +1,4 @@
-"""Check that a job's loss and metrics can compare what its model gives with its labels."""
+"""Check that a job's loss and metrics can compare the model's outputs with the labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,9 +21,9 @@ _ONE_HOT = {
 }
 """Metrics for one-hot labels, and those for labels that are whole numbers."""
 _ALONG_A_SAMPLE = ("CosineSimilarity", "PearsonCorrelation", "ConcordanceCorrelation")
-"""Metrics that compare the numbers of one sample with each other, unless they get another axis."""
+"""Metrics that compare the numbers of one sample with each other, unless another axis is set."""
 _PROBABILITIES = ("AUC", "Precision", "Recall", "BinaryAccuracy", "F1Score", "FBetaScore")
-"""Metrics whose thresholds lie between 0 and 1; with those of names such as PrecisionAtRecall."""
+"""Metrics whose thresholds lie between 0 and 1, besides those with names such as PrecisionAtRecall."""
 _CURES = {"AUC": "give it `from_logits: true`", "BinaryAccuracy": "give it `threshold: 0`"}
 _FOR_CLASSES = "accuracy, sparse_top_k_categorical_accuracy and perplexity can"
 _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
@@ -70,14 +70,14 @@ def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any,
 
 
 def _samples(model: Any, count: int, shape: InputShape) -> Any:
-    """Samples of zeros, as Keras takes them."""
+    """Return samples of zeros in the form that Keras takes."""
     if isinstance(shape, tuple):
         return np.zeros((count, *shape), model.inputs[0].dtype)
     return {tensor.name: np.zeros((count, *shape[tensor.name]), tensor.dtype) for tensor in model.inputs}
 
 
 def _misfit_of_one(metric: Any) -> str | None:
-    """Why a metric computes nonsense from one output a sample."""
+    """Return why a metric is meaningless for one output a sample; None if it is not."""
     kind, config = type(metric).__name__, metric.get_config()
     if "Categorical" in kind or "OneHot" in kind:
         near = "binary_crossentropy" if "Crossentropy" in kind else "binary_accuracy"
@@ -92,7 +92,7 @@ def _misfit_of_one(metric: Any) -> str | None:
 
 
 def _misfit_of_several(metric: Any, y: Array) -> str | None:
-    """Why a metric computes nonsense from an output for each class."""
+    """Return why a metric is meaningless for an output for each class; None if it is not."""
     near = _ONE_HOT.get(type(metric).__name__)
     if near is None or y.dtype.kind not in "iu":
         return None
@@ -100,7 +100,7 @@ def _misfit_of_several(metric: Any, y: Array) -> str | None:
 
 
 def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | None:
-    """Why a metric of probabilities computes nonsense."""
+    """Return why a metric of probabilities is meaningless here; None if it is not."""
     kind = type(metric).__name__
     if kind not in _PROBABILITIES and "At" not in kind:
         return None
@@ -117,7 +117,7 @@ def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | No
 
 
 def _tried(metric: Any, labels: Any, predicted: Any) -> str | None:
-    """Why a metric cannot measure these outputs."""
+    """Return why a metric cannot measure these outputs; None if it can."""
     shapes = [tuple(one.shape[1:]) for one in (predicted, labels)]
     try:
         measured = np.asarray(metric(labels, predicted))

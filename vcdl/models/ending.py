@@ -1,4 +1,4 @@
-"""First and last layers of the built-in models: from any input, to class probabilities or plain numbers."""
+"""Build first and last layers of the built-in models: from any input, to class probabilities or plain numbers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A job's model and data, checked to fit each other: what `vcdl check` and a run's preparation both begin with."""
+"""Build a job's model, load its data, and check that they fit: the first step of `vcdl check` and of every run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ read."""
 
 @dataclass(frozen=True)
 class Fitted:
-    """A job's model, data and training, fitted to each other before anything is written."""
+    """A job's model, data and training settings, after their check."""
 
     dataset: Dataset
     model: BuiltModel
@@ -74,7 +74,7 @@ def _check_steps(job: "Job", samples: int) -> None:
 
 
 def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
-    """Return everything that outputs are compared with, and a label of the highest class, which labels may lack."""
+    """Return the values that outputs are compared with, including the highest class, which the labels may lack."""
     if dataset.predicts_itself:
         # Shape and range are all that the check needs of an autoencoder's targets, so three samples with the extremes
         # stand for them.
@@ -93,7 +93,7 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
 
 
 def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisation:
-    """Return the normalisation of each input that the job asks for; none for inputs that are whole numbers."""
+    """Return the normalisation of each input that the job asks for; none for inputs of integers."""
     whole = integer_inputs(checked_config(model.json))
     names = dataset.x_train.dtype.names or ("",)
     if job.data.normalise not in ("auto", "none") and all(name in whole for name in names):
@@ -111,7 +111,7 @@ def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisa
 
 
 def _normalises_itself(model: BuiltModel) -> bool:
-    """Return whether a Normalization layer knows a mean and a variance: they are of samples as they are."""
+    """Return whether a Normalization layer has a mean and a variance, and so expects raw samples."""
     if '"Normalization"' not in model.json:
         return False
     import keras
@@ -128,8 +128,8 @@ def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: Int
 
     Args:
         settings: The job's settings.
-        arrays: Its samples by the name of their array, those to train on first.
-        whole: The input, if the model takes whole numbers there.
+        arrays: Its samples by the name of their array, the training samples first.
+        whole: The input, if the model takes integers there.
     """
     if whole is None:
         return _finite(normalisation_of(next(iter(arrays.values())), settings), arrays)
@@ -139,7 +139,7 @@ def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: Int
 
 
 def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Normalisation:
-    """Return the normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
+    """Return the normalisation after checking it. Raises DataError when its results are not finite in float32."""
     for name, x in arrays.items():
         numbers = numbers_of(x)
         if are_rounded(numbers.low, numbers.high):

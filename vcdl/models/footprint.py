@@ -1,4 +1,4 @@
-"""The cost of training a model on a client: arithmetic and memory, estimated from its layers."""
+"""Estimate the arithmetic and memory of training a model on a client from its layers."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from vcdl.wire.weights import frozen_places, trained_weights
 
 _TRAINING_PASSES = 3
-"""Passes of one training step, in forward passes: one forward, and two backward for the inputs and for the weights."""
+"""Passes of one training step, as multiples of a forward pass: one forward, and two backward for inputs and weights."""
 _VECTORS = 10
 """Copies of the weights: themselves, gradients, moments, the base, and a checkpoint or update in writing."""
 _FROZEN_VECTORS = 2
@@ -28,17 +28,17 @@ class Footprint:
     bytes_per_sample: float
     """Memory for the activations of one sample, forward and backward."""
     parameters: int
-    """Weights that training changes."""
+    """Number of weights that training changes."""
     frozen: int = 0
     """Weights that it does not, in places of 4 bytes: four kernels' numbers of int8 take one."""
 
     def memory_bytes(self, batch_size: int, shard_bytes: int, backend_bytes: int = _BACKEND_BYTES) -> int:
-        """Return the memory of a process that trains.
+        """Return the bytes of memory of a process that trains.
 
         Args:
             batch_size: Samples of a batch.
-            shard_bytes: The shard's samples as float32.
-            backend_bytes: What Python, Keras and its backend take.
+            shard_bytes: Bytes of the shard's samples as float32.
+            backend_bytes: Bytes of Python, Keras and its backend.
         """
         weights = _VECTORS * self.parameters + _FROZEN_VECTORS * self.frozen
         return int(backend_bytes + 4 * weights + batch_size * self.bytes_per_sample + shard_bytes)

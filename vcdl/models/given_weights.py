@@ -1,4 +1,7 @@
-"""Weights that somebody gives: `.keras`, `.weights.h5` or `.npz`; nothing but arrays is read, and a checked config."""
+"""Load weights from a user's `.keras`, `.weights.h5` or `.npz` file.
+
+Nothing but arrays and a checked configuration is read.
+"""
 
 import re
 import shutil
@@ -27,7 +30,7 @@ _TIMES, _NUMBERS_MORE = 2, 1_000_000
 """Bound of the numbers in a file: twice the model's plus a million, because a file with more belongs to another model,
 or is a decompression bomb."""
 _NUMBER_BYTES = 64
-"""Bytes of a file for each of them: with the states of an optimizer, in the widest type."""
+"""Bytes that a file may take for each number: enough for an optimizer's states in the widest type."""
 _COUNTS = re.compile(r"expected (\d+) variables, but received (\d+) variables")
 
 
@@ -119,7 +122,7 @@ def _load_h5(model: Any, path: Path, shown: Path) -> None:
 
 
 def _most_numbers(model: Any) -> int:
-    """Return the most numbers that a file of this model's weights may hold."""
+    """Return the largest number of weights that a file of this model may contain."""
     return _NUMBERS_MORE + _TIMES * int(model.count_params())
 
 
@@ -152,7 +155,7 @@ def _saved_variables(path: Path, shown: Path) -> tuple[int, int]:
 
 
 def _reason(message: str) -> str:
-    """Keras' long message, which prints whole arrays, in one line."""
+    """Return Keras' message, which is long and prints whole arrays, as one short line."""
     layer, shapes, counts = _OBJECT.search(message), _SHAPES.search(message), _COUNTS.search(message)
     where = f"layer {layer[1]}" if layer else "a layer"
     if shapes:

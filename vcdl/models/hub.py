@@ -1,4 +1,4 @@
-"""Build a job's model from a preset: a folder that KerasHub's `save_to_preset` wrote, or downloaded and unpacked."""
+"""Build a job's model from a preset: a folder that KerasHub's `save_to_preset` wrote, or that was downloaded."""
 
 import json
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ def keras_hub() -> Any:
 
 @dataclass(frozen=True)
 class PresetModel:
-    """A preset's model, made of Keras' own layers."""
+    """A preset's model, converted to Keras' own layers."""
 
     keras: Any
     drawn: tuple[str, ...]
-    """Names of the layers that the preset has no weights for, such as a classifier's last one for other classes."""
+    """Names of the layers without weights in the preset, such as the last one for other classes."""
 
 
 def preset_model(folder: Path, input_shape: InputShape, outputs: Outputs, task: str) -> PresetModel:
@@ -131,7 +131,7 @@ def takes_texts(folder: Path) -> bool:
 
 
 def source_keys(folder: Path) -> dict[str, Any]:
-    """Return the keys of `data > from` for data as a preset takes them: its tokenizer and length, or its size."""
+    """Return the keys of `data > from` that fit a preset: its tokenizer and length, or its picture size."""
     if takes_texts(folder):
         length = _in_config(folder / "preprocessor.json", "sequence_length")
         return {"tokenizer": str(folder), **({"window": length} if isinstance(length, int) else {})}
@@ -140,13 +140,13 @@ def source_keys(folder: Path) -> dict[str, Any]:
 
 
 def _classes_in(folder: Path) -> int | None:
-    """Return the number of classes of the classifier in a preset, or None if it holds none."""
+    """Return the number of classes of a preset's classifier, or None without one."""
     count = _in_config(folder / _TASK_CONFIG, "num_classes")
     return count if isinstance(count, int) else None
 
 
 def _in_config(file: Path, key: str) -> Any:
-    """Return a setting in a file of a preset, or None if the file does not say."""
+    """Return a setting in a file of a preset, or None if the file lacks it."""
     try:
         return json.loads(file.read_text("utf-8"))["config"].get(key)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -154,7 +154,7 @@ def _in_config(file: Path, key: str) -> Any:
 
 
 def _traced(source: Any, input_shape: InputShape, task: str) -> tuple[Any, dict[str, Any]]:
-    """Return the model that is trained, and the variables of KerasHub's model by the paths of its weights."""
+    """Return the model to train, and the variables of KerasHub's model by the paths of its weights."""
     shapes = _shapes(source, input_shape)
     made, variables = trace(source, shapes)
     by_path = {weight.path: variable for weight, variable in zip(made.weights, variables, strict=True)}
@@ -174,7 +174,7 @@ def _shapes(source: Any, input_shape: InputShape) -> dict[str, tuple[int, ...]]:
 
 
 def _with_ends(made: Any, source: Any, input_shape: InputShape, task: str) -> Any:
-    """Derive inputs that the data do not have, scale images as the preset does, and end in probabilities."""
+    """Compute inputs that the data lack, scale images as the preset does, and end in probabilities."""
     import keras
 
     given = {str(tensor.name): tensor for tensor in made.inputs}
@@ -207,7 +207,7 @@ def _number(value: Any, default: float) -> Any:
 
 
 def _derived(name: str, inputs: Mapping[str, Any], source: Any) -> Any:
-    """Return what the preset's packer gives a single text for an input that the data leave out."""
+    """Return the value that the preset's packer gives a single text for an input that the data lack."""
     from keras import ops
 
     tokens = inputs.get(_TOKENS)

@@ -37,7 +37,7 @@ order differ by some 1e-7; a lost mask or activation differs by 1e-3 and more.""
 
 
 def holds_hub_layers(model: Any) -> bool:
-    """Return whether a Keras model is one of KerasHub's, or has layers of it."""
+    """Return whether a Keras model is KerasHub's, or contains layers of it."""
     return any(map(_is_hub, model._flatten_layers()))
 
 
@@ -68,7 +68,7 @@ def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[
         except Exception as error:  # of Keras, of every kind
             raise _refused(model, error) from error
         checked_config(text)
-        sources = {layer.name: tracer.sources(layer) for layer in traced.layers}
+        sources = {layer.name: tracer.source_variables(layer) for layer in traced.layers}
     # From here on the model is the one that a client builds, and the comparison below is about this one.
     made = load_model(text)
     for layer in made.layers:
@@ -134,7 +134,7 @@ class _Trace:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let KerasHub's layers be walked through instead of recorded. Not for several threads."""
+        """Trace KerasHub's layers instead of recording them, within the block. Not thread-safe."""
         import keras
 
         trace = self
@@ -156,8 +156,8 @@ class _Trace:
         by_name = {str(tensor.name): tensor for tensor in inputs}
         return self._walk(model, (keras.tree.map_structure(lambda one: by_name[str(one.name)], model.input),), {})
 
-    def sources(self, layer: Any) -> list[Any]:
-        """Return the variables of the given model in the order of the weights of a traced layer."""
+    def source_variables(self, layer: Any) -> list[Any]:
+        """Return the variables of the given model, in the order of the weights of a traced layer."""
         return self._sources.get(layer.name, [])
 
     def _call(self, layer: Any, args: Any, kwargs: Any) -> Any:
@@ -178,7 +178,10 @@ class _Trace:
         return outputs if activation is None else activation(outputs)
 
     def _run(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Record a call of a layer of Keras' own. What it calls itself is none of the trace's."""
+        """Record a call of a layer of Keras' own.
+
+        Calls inside of that layer are not traced.
+        """
         self._inside = True
         try:
             return self._real(layer, *args, **kwargs)
@@ -257,7 +260,7 @@ class _Trace:
 
 
 def _with_sizes(outputs: Any, equation: str, shape: Any) -> Any:
-    """Give an EinsumDense's output the sizes of its input that Keras does not infer, and layers of KerasHub ask for."""
+    """Set the sizes of an EinsumDense's output that Keras does not infer, and that KerasHub's layers need."""
     from keras import ops
 
     given, _, output = equation.replace("->", ",").split(",")
@@ -269,7 +272,7 @@ def _with_sizes(outputs: Any, equation: str, shape: Any) -> Any:
 
 
 def _refuse_training(layer: Any) -> None:
-    """Refuse a layer that does more in training than in prediction, which a graph cannot ask. Raises ModelError."""
+    """Refuse a layer that behaves differently in training, which a graph cannot express. Raises ModelError."""
     import keras
 
     if isinstance(layer, keras.Model):  # a graph of layers, which are asked one by one
@@ -281,7 +284,7 @@ def _refuse_training(layer: Any) -> None:
 
 
 def _with_mask(layer: Any, args: Any, kwargs: Any) -> Any:
-    """Give a layer the mask of its input, as Keras does in `__call__`."""
+    """Return the arguments of a layer with the mask of its input, as Keras' `__call__` adds it."""
     mask = getattr(args[0], "_keras_mask", None) if args else None
     if mask is None or "mask" in kwargs or "mask" not in inspect.signature(layer.call).parameters:
         return kwargs

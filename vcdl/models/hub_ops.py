@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 _PRIME = 1_000_003
-"""Above all sizes of layers, so that each multiple of it is one of the batch's size."""
+"""A prime above all sizes of layers, so that each multiple of it is recognised as the batch's size."""
 _BATCH = _PRIME * 2**12 * 3**6 * 5**2 * 7**4
 """What stands for the size of the batch. Layers multiply it, `reshape(x, (batch * heads, length, width))`, and divide
 it by powers of their windows, which are those of small primes."""
@@ -26,7 +26,7 @@ class Batch:
     """The batch of a model, as tensors that are zero and follow it in size."""
 
     def __init__(self, tensor: Any) -> None:
-        """tensor: An input of the model."""
+        """Store an input tensor of the model, from which the batch's size is taken."""
         first = tensor[(slice(None), *(0,) * (len(tensor.shape) - 1))]
         self._zeros = _ops().zeros_like(_ops().cast(first, "int32"))
         self._zero = _ops().sum(self._zeros)
@@ -85,14 +85,15 @@ def symbolic_operations(batch: Batch) -> Iterator[None]:
         for name, replace in _REPLACED.items():
             real = getattr(keras.ops, name)
             stack.enter_context(replaced(keras.ops, name, partial(replace, batch, real)))
-        # By this question layers choose functions of TensorFlow, which take no symbolic tensors, before `keras.ops`.
+        # Layers use this function to choose operations of TensorFlow, which take no symbolic tensors, before
+        # `keras.ops`.
         stack.enter_context(replaced(keras.config, "backend", partial(str, "numpy")))
         yield
 
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace a function for as long as the block runs."""
+    """Replace a function within the block."""
     real = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -1,4 +1,7 @@
-"""A model's inputs of whole numbers, declared or looked up in an Embedding, by its JSON: a token must not be scaled."""
+"""Find a model's inputs of integers in its JSON: declared, or looked up in an Embedding.
+
+Such an input must not be scaled.
+"""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -17,27 +20,27 @@ _MOVE = """
     Transpose Unstack ZeroPadding1D ZeroPadding2D
 """
 _KEEPS_NUMBERS = frozenset(_MOVE.split())
-"""Layers and operations that move numbers and change none."""
+"""Layers and operations that move numbers and do not change them."""
 _MODELS = frozenset({"Functional", "Sequential"})
 _EXACT_IN_FLOAT32 = 2**24
 
 
 @dataclass(frozen=True)
 class IntegerInput:
-    """An input of whole numbers."""
+    """An input of integers."""
 
     dtype: str
     """The type that the model declares: a float type where only an Embedding says that these are whole numbers."""
     lookups: tuple[tuple[str, int], ...]
-    """Name and `input_dim` of each Embedding that it reaches."""
+    """Name and `input_dim` of each Embedding that the input reaches."""
 
     @property
     def what(self) -> str:
-        """The part of the model that takes whole numbers, for messages."""
+        """Description of the part of the model that takes integers, for messages."""
         return f"embedding {self.lookups[0][0]!r}" if self.lookups else f"an input of {self.dtype}"
 
     def check(self, name: str, x: Inputs) -> None:
-        """Refuse numbers that this input cannot take. Raises DataError.
+        """Check that the input can take these numbers. Raises DataError.
 
         Args:
             name: Name of the array, for the message.
@@ -68,7 +71,7 @@ class IntegerInput:
 
 
 def integer_inputs(config: Mapping[str, Any]) -> dict[str, IntegerInput]:
-    """Return the inputs of a model that are whole numbers, by name.
+    """Return the inputs of a model that are integers, by name.
 
     Args:
         config: The model's checked JSON.
@@ -108,7 +111,7 @@ def _dtype(layer: Mapping[str, Any]) -> str:
 
 
 def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
-    """Return the embeddings that a layer's input reaches, and whether its output still holds the same numbers."""
+    """Return the embeddings that a layer's input reaches, and whether its output still contains the same numbers."""
     kind, config = part["class_name"], part["config"]
     if kind in _LOOKUPS:
         return [(str(config["name"]), int(config["input_dim"]))], False
@@ -130,7 +133,7 @@ def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
 def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
     found: list[tuple[str, int]] = []
     same = {(name, 0) for name in inputs}
-    """The calls of layers whose output holds the inputs' numbers."""
+    """Return the calls of layers whose output contains the inputs' numbers."""
     before = -1
     while before != len(same):  # layers need not be listed in the order of their calls
         before = len(same)
@@ -145,7 +148,7 @@ def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list
 
 
 def _sources(node: Any) -> Iterator[tuple[str, int]]:
-    """Yield the calls that a call takes its tensors from."""
+    """Yield the calls whose outputs are the inputs of this one."""
     if isinstance(node, Mapping):
         if node.get("class_name") == "__keras_tensor__":
             name, call, _ = node["config"]["keras_history"]

@@ -1,4 +1,4 @@
-"""Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: a kernel K is frozen, and A·B, added to it, trained."""
+"""Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: freeze a kernel K, and train A·B, added to it."""
 
 import json
 from collections.abc import Mapping
@@ -79,10 +79,10 @@ def drawn_matrices(model: Any) -> dict[int, Any]:
 
 
 def revive(model: Any, drawn: Mapping[int, Any]) -> None:
-    """Give A its fresh numbers back where A and B, the variable behind it, are both zero.
+    """Restore the fresh numbers of A where A and B, the variable behind it, are both zero.
 
-    Keras adds A·B to the kernel when it saves a model, and sets both to zero when it loads one. The gradient of each
-    is a product with the other, so neither would ever change. With B at zero the model predicts the same for any A.
+    Keras adds A·B to the kernel when it saves a model, and sets both to zero when it loads one. The gradient of each is
+    a product with the other, so neither would ever change. With B at zero the model predicts the same for any A.
     """
     for a, b in pairwise(model.weights):
         if id(a) in drawn and not a.numpy().any() and not b.numpy().any():
@@ -147,7 +147,7 @@ def _copy_dequantized(ours: Any, theirs: Any) -> None:
 
 
 def _without(config: Any) -> Any:
-    """Return a configuration without what adapts or quantizes its layers."""
+    """Return a configuration without the entries that adapt or quantize layers."""
     if isinstance(config, list):
         return [_without(value) for value in config]
     if not isinstance(config, dict):

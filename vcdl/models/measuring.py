@@ -1,4 +1,4 @@
-"""How a model is measured with a job's metrics: what it is compiled with, and the labels as they are compared."""
+"""Define how a model is measured: the metrics with which it is compiled, and the labels as they are compared."""
 
 from collections.abc import Iterator
 from dataclasses import replace

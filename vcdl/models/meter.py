@@ -1,4 +1,7 @@
-"""Measures weights with one compiled model again and again, with `evaluate`'s results to the last bit, and faster."""
+"""Measure many versions of weights with one compiled model.
+
+Results equal those of `evaluate` to the last bit, but come faster.
+"""
 
 import math
 from collections.abc import Iterator
@@ -103,7 +106,7 @@ class _GraphMeter:
 
 
 def _traced_set(model: Any) -> Any:
-    """Set the weights from a vector of shape (n,)."""
+    """Return a graph that sets the weights from a vector of shape (n,)."""
     import tensorflow as tf
 
     weights = trained_weights(model)
@@ -119,14 +122,14 @@ def _traced_set(model: Any) -> Any:
 
 
 def _traced_reset(model: Any) -> Any:
-    """Begin the loss and the metrics anew."""
+    """Return a graph that resets the loss and the metrics."""
     import tensorflow as tf
 
     return tf.function(model.reset_metrics, autograph=False)
 
 
 def _traced_step(model: Any) -> Any:
-    """Add a batch to the measures since the last reset."""
+    """Return a graph that adds a batch to the measures since the last reset."""
     import tensorflow as tf
 
     @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""The number of classes as the model has it, where labels alone leave it open."""
+"""Take the number of classes from the model if the labels do not determine it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar

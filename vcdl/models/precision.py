@@ -1,4 +1,4 @@
-"""Mixed precision: layers compute with shorter numbers, and keep their weights in float32."""
+"""Mixed precision: layers compute with shorter numbers, and store their weights in float32."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from vcdl.client.model import last_layers
 
 
 def compute_with(model: Any, policy: str) -> None:
-    """Give a policy to all layers that compute with float32, but for the last ones, which the loss is made of."""
+    """Apply a precision policy to all float32 layers except the last ones, from which the loss is computed."""
     import keras
 
     # Probabilities of bfloat16 have two to three digits. A loss of their logarithms would be too coarse to follow.

@@ -1,4 +1,7 @@
-"""A regression's last layer: multiplies by the targets' deviation, adds their mean; the loss is divided in training."""
+"""Add a last layer to a regression that scales outputs to the targets.
+
+It multiplies by the targets' deviation and adds their mean; in training the loss is divided accordingly.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -16,12 +19,12 @@ from vcdl.wire.weights import assign
 from vcdl.wire.workunit import Normalisation
 
 _USUAL = 3.0
-"""Deviations from 1/3 to 3, and means up to 3, are learned as they are."""
+"""Targets with deviations from 1/3 to 3, and means up to 3, are learned as they are, without such a layer."""
 _TRIED = 256
 
 
 def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Normalisation) -> BuiltModel:
-    """Return the model for targets of any scale, unchanged for a usual one, or where it would do worse."""
+    """Return the model with such a layer; unchanged for targets of a usual scale, or if the layer would do harm."""
     y = np.asarray(dataset.y_train, np.float64).reshape(len(dataset.y_train), -1)
     mean, deviation = y.mean(axis=0), y.std(axis=0)
     # A target that is constant would make the layer a division by zero in the loss.

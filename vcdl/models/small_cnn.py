@@ -6,7 +6,7 @@ from vcdl.models.ending import images, output_layer
 
 
 def small_cnn(input_shape: tuple[int, ...], outputs: int, task: str) -> Any:
-    """Two convolutions of 3 × 3 (16, 32 filters) with pooling, a dense layer of 64. Raises ModelError."""
+    """Build two convolutions of 3 × 3 (16, 32 filters) with pooling, and a dense layer of 64. Raises ModelError."""
     import keras
     from keras import layers
 

@@ -1,4 +1,4 @@
-"""The part of a model that a job trains: the layers that its patterns name."""
+"""Select the part of a model that a job trains: the layers that its patterns name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase

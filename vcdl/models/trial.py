@@ -1,4 +1,4 @@
-"""A trial of a job's training: its first steps, before anything is created."""
+"""Try a job's first training steps before anything is created."""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""A client of a service on another machine."""
+"""Use a service on another machine as a client."""

@@ -1,4 +1,4 @@
-"""Services by name: where each is, and the token for it, in one file that only its owner may read."""
+"""Store the addresses and tokens of services by name, in one file that only its owner may read."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class ServiceConnection:
 
 
 def connections_file() -> Path:
-    """`~/.config/vcdl/connections.json`, or where XDG_CONFIG_HOME says."""
+    """Return `vcdl/connections.json` in XDG_CONFIG_HOME, by default `~/.config`."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "vcdl" / "connections.json"
 
 
@@ -51,7 +51,7 @@ def service_of(url: str) -> str:
 
 
 def keep_connection(connection: ServiceConnection) -> Path:
-    """Keep a connection under its name; returns the file. Raises RunFolderError, JobError."""
+    """Store a connection under its name, and return the file. Raises RunFolderError, JobError."""
     path = connections_file()
     # Read again right before it is written: another `vcdl login` may have added one.
     known = {**_read(path), connection.name: {"url": connection.url, "token": connection.token}}
@@ -63,7 +63,7 @@ def keep_connection(connection: ServiceConnection) -> Path:
 
 
 def connection_of(name: str) -> ServiceConnection:
-    """Return the connection of a name. Raises JobError if `vcdl login` kept none."""
+    """Return the connection of a name. Raises JobError if `vcdl login` has stored none."""
     known = _read(connections_file())
     if name not in known:
         raise JobError(

@@ -1,4 +1,4 @@
-"""A job of a service, followed until it is over: figures and sentences come from the service, whose fold they are."""
+"""Follow a job of a service until it ends or pauses; the service computes its figures and sentences."""
 
 import math
 import time
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _AWAY_S = 600.0
-"""Seconds for which a service may be away."""
+"""Seconds for which a service may be away before following gives up, so that an upgrade does not end it."""
 OVER = ("finished", "failed", "paused", "killed")
 
 Show = Callable[[dict[str, Any], list[str]], None]

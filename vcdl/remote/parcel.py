@@ -1,4 +1,7 @@
-"""A job made ready to travel: its keys, and the files that they name. A model's Python runs here; no code is sent."""
+"""Prepare a job for sending: its keys, and the files that they name.
+
+A model's Python function runs here; no code is sent.
+"""
 
 import hashlib
 import json
@@ -15,7 +18,7 @@ from vcdl.yaml_schema.file_kind import JOB
 from vcdl.yaml_schema.reading import read_document, replace_key
 
 CHUNK_BYTES = 8 << 20
-"""The largest chunk that a service takes."""
+"""Bytes of the largest chunk that a service accepts."""
 _BUILT_HERE = ("python", "hub")
 """Keys of a model that is built before it is sent, and of what goes with them."""
 
@@ -25,15 +28,15 @@ class ParcelFile:
     """A file of a job."""
 
     name: str
-    """Its name in the job."""
+    """Name of the file in the job."""
     path: Path
     chunks: tuple[str, ...]
-    """The SHA-256 of each piece."""
+    """SHA-256 of each chunk."""
     size_bytes: int
 
     @classmethod
     def of(cls, name: str, path: Path) -> "ParcelFile":
-        """Raises FileUnavailable."""
+        """Read a file's digests. Raises FileUnavailable."""
         pieces = [(hashlib.sha256(piece).hexdigest(), len(piece)) for piece in _pieces(path)]
         return cls(name, path, tuple(digest for digest, _ in pieces), sum(size for _, size in pieces))
 
@@ -51,7 +54,7 @@ class Parcel:
     """A job and its files."""
 
     job: str
-    """Its keys, as JSON."""
+    """Keys of the job file, as JSON."""
     files: tuple[ParcelFile, ...]
 
 

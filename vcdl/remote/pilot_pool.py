@@ -1,6 +1,6 @@
-"""A pool's folder as a pilot on another machine reaches it: through a service, act by act.
+"""Reach a pool's folder from a pilot on another machine, through a service, one request for each act.
 
-A service that is away is an OSError, as a shared folder that is: the pilot waits, and asks again.
+A service that is away is an OSError, like a shared folder that is: the pilot waits and retries.
 """
 
 import errno
@@ -21,17 +21,17 @@ from vcdl.pool.mailboxes import Assignment, Driver, Message, pour
 from vcdl.remote.service_client import ServiceClient, ServiceRefuses
 
 _PIECE_BYTES = 1 << 20
-"""A body is as large at most (vcdl.web.guard)."""
+"""Most bytes of a request's body, which is a limit of the service (vcdl.web.guard)."""
 _SEND_S = 5.0
 
 
 class ServiceAway(OSError):
-    """The service did not do what it was asked for."""
+    """The service did not carry out a request."""
 
 
 @contextmanager
 def _understood(pool: "RemotePool") -> Iterator[None]:
-    """Raise ServiceAway for an answer without what it should hold: something else than our service says it."""
+    """Raise ServiceAway for an answer that lacks expected fields: not our service, but something else has answered."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -40,7 +40,10 @@ def _understood(pool: "RemotePool") -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RemotePool:
-    """The pool of a service's run. All calls raise OSError, and VcdlError for a token that opens nothing here."""
+    """The pool of a service's run.
+
+    All calls raise OSError, and VcdlError for a token without access.
+    """
 
     client: ServiceClient
     run: str
@@ -57,7 +60,7 @@ class RemotePool:
             return msgspec.convert(self.ask("GET", "driver")["driver"], Driver | None)
 
     def ring(self, message: Message) -> None:
-        """Leave a pilot's message."""
+        """Send a pilot's heartbeat."""
         self.ask("PUT", f"heartbeats/{message.pilot}", msgspec.to_builtins(message))
 
     def mailbox(self, pilot: str) -> "RemoteMailbox":
@@ -118,7 +121,7 @@ class RemoteMailbox:
     pilot: str
 
     def make(self) -> None:
-        """Make it."""
+        """Create the mailbox."""
         self._ask("PUT", "")
 
     def take(self) -> Assignment | None:
@@ -155,7 +158,7 @@ class RemoteMailbox:
         return True
 
     def forget(self, workunit: str) -> None:
-        """Lay a task aside."""
+        """Drop a task that is no longer wanted."""
         self._ask("DELETE", f"/task/{workunit}")
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Requests to a service, with its errors as the classes of the command line."""
+"""Send requests to a service, and raise its errors as the classes of the command line."""
 
 import http.client
 import json
@@ -37,12 +37,12 @@ _TIMEOUT_S = 200.0
 """Time-out of a request, because the service stays silent for up to 180 s while it runs a command."""
 _NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-"""What OpenSSL, of several versions, calls an answer that is plain HTTP."""
+"""OpenSSL's names, in several versions, for an answer that is plain HTTP."""
 _TRIES, _WAIT_S = 6, 1.0
 _PATIENCE_S = 600.0
-"""Time for which data are sent again while the service is away: a server's reboot or upgrade takes some minutes."""
+"""Seconds for which sending data is retried while the service is away, as a reboot or upgrade takes some minutes."""
 _LONGEST_WAIT_S = 30.0
-"""The longest wait before a next try, whatever a service asks for."""
+"""Most seconds to wait before a retry, so that a service cannot ask for an endless wait."""
 _KINDS: dict[int, type[VcdlError]] = {
     ExitCode.BAD_JOB: JobError,
     ExitCode.BAD_DATA: DataError,
@@ -52,7 +52,7 @@ _KINDS: dict[int, type[VcdlError]] = {
 
 
 class ServiceRefuses(GridError):
-    """The token does not open what was asked for, or it is not there."""
+    """The token does not grant access, or the resource does not exist."""
 
 
 class ServiceIsBusy(GridUnavailable):
@@ -65,7 +65,7 @@ class ServiceIsBusy(GridUnavailable):
 
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are sent, and the bytes of all."""
+"""Called with the number of bytes sent, and of all bytes."""
 
 
 def _event(told: dict[str, Any]) -> Event:
@@ -88,7 +88,11 @@ def _with_nan(value: Any) -> Any:
 
 
 class _Answer(dict[str, Any]):
-    """An answer's JSON object. Raises GridError for a key that it lacks: no service of VCDL gave it."""
+    """The JSON object of an answer.
+
+    Raises:
+        GridError for a missing key: the answer is not from a service of VCDL.
+    """
 
     def __missing__(self, key: str) -> Any:
         raise GridError(f"the service {_NO_SERVICE} ({key} is missing)")
@@ -154,7 +158,7 @@ class ServiceClient:
             raise GridError(f"{self.name} tells of events unknown here ({error}): use its version of vcdl") from error
 
     def stop(self, name: str) -> str:
-        """Ask a job to pause; returns what happens now."""
+        """Request that a job pauses; return what happens now."""
         return str(self._json("POST", f"/jobs/{quote(name, safe='')}/stop")["message"])
 
     def resume(self, name: str) -> str:

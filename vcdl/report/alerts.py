@@ -1,4 +1,4 @@
-"""Alerts: each cause is reported once, by a command or a webhook, and again after it was gone."""
+"""Send alerts by a command or a webhook: once for each cause, and again if it returns after it was gone."""
 
 import http.client
 import json
@@ -16,22 +16,22 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class AlertChannel:
-    """Where alerts go; neither command nor webhook: nowhere."""
+    """The place to which alerts are sent; without command and webhook, none is sent."""
 
     about: str = ""
-    """The begin of each message."""
+    """Text with which each message begins."""
     command: tuple[str, ...] = ()
-    """It gets the message as one more argument."""
+    """Command that is run with the message as one more argument."""
     webhook: str = ""
-    """The address to which `{"text": message}` is posted."""
+    """Address to which `{"text": message}` is posted."""
 
     def __post_init__(self) -> None:
-        """Raises JobError for an address that is none."""
+        """Check the address. Raises JobError for an invalid one."""
         if self.webhook and urlsplit(self.webhook).scheme not in ("http", "https"):
             raise JobError(f"{self.webhook} is no webhook: https://hooks.example.org/x is one")
 
     def news(self, causes: Mapping[str, str], sent: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
-        """Send what was not sent yet; returns the alerts that are sent and last, and why others could not be sent."""
+        """Send new alerts; return those that are sent and whose cause lasts, and why others could not be sent."""
         # An alert is forgotten when its cause is gone, so that it is sent again the next time.
         done, failed = [name for name in sent if name in causes], []
         for name, text in causes.items():
@@ -46,7 +46,7 @@ class AlertChannel:
         return tuple(done), failed
 
     def _send(self, message: str) -> str:
-        """Send a message; returns why it could not be sent."""
+        """Send a message; return why it could not be sent."""
         try:
             if self.command:
                 # The message is one argument, so no shell reads it: it may quote a host's words.

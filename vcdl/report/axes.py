@@ -20,7 +20,7 @@ class Tick(NamedTuple):
     """A label of an axis."""
 
     share: float
-    """Its place, 0 at the left or the bottom, 1 at the other end."""
+    """Place of the label, from 0 at the left or bottom to 1 at the other end."""
     words: str
 
 

@@ -1,4 +1,4 @@
-"""A confusion matrix: which classes are taken for which, as numbers in a CSV file and as a picture."""
+"""Count and draw a confusion matrix: which classes are predicted as which others."""
 
 import csv
 import io
@@ -72,7 +72,7 @@ class ConfusionMatrix:
             temporary.write_text(text.getvalue(), encoding="utf-8")
 
     def draw(self, path: Path, title: str) -> None:
-        """Draw it, atomically; the colour of a cell is its share of the row. Raises RunFolderError."""
+        """Draw the matrix, atomically; a cell's colour is its fraction of the row. Raises RunFolderError."""
         size = len(self.names)
         # Matplotlib reads `$…$` as mathematics, and fails for what is none.
         names = [printable(name).replace("$", r"\$")[:_LONGEST_NAME] for name in self.names]
@@ -103,5 +103,5 @@ class ConfusionMatrix:
 
     @property
     def accuracy(self) -> float:
-        """The share of samples on the diagonal."""
+        """Fraction of samples on the diagonal."""
         return float(np.trace(self.counts) / max(1, self.counts.sum()))

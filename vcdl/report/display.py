@@ -1,4 +1,4 @@
-"""The display of a run under way, live on a terminal, plain lines elsewhere: observers that cannot change the run."""
+"""Show a run's progress, live on a terminal and as plain lines elsewhere; observers cannot change the run."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -59,7 +59,7 @@ def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Itera
 
 @contextmanager
 def announced(text: str, stream: IO[str]) -> Iterator[None]:
-    """Show what is being done before a display can be: on a terminal until the context is left."""
+    """Show a message about a preparation: on a terminal it is erased at the end of the block."""
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, markup=False)
@@ -77,7 +77,10 @@ def announced(text: str, stream: IO[str]) -> Iterator[None]:
 
 
 class EventLines(RunObserver, ABC):
-    """Shows each epoch and each setback once. What happened before the display began is only counted."""
+    """Shows each epoch and each setback once.
+
+    Events from before the display began are only counted.
+    """
 
     def __init__(self, goal: RunGoal, clock: Clock | None, shows_setbacks: bool = True) -> None:
         self._goal = goal
@@ -97,7 +100,7 @@ class EventLines(RunObserver, ABC):
 
     @abstractmethod
     def show(self, line: str) -> None:
-        """Show one line of plain text; it stays on the screen."""
+        """Print one line of plain text, which stays on the screen."""
 
     def _lines(self, events: Sequence[Recorded]) -> list[str]:
         lines: list[str] = []

@@ -1,4 +1,7 @@
-"""Every figure that is shown of a run, from its journal. Times are active: pauses between sessions are cut out."""
+"""Compute every figure that is shown of a run, from its journal.
+
+Times are active times: pauses between sessions are left out.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,14 +19,17 @@ class Rates:
     """The present speed of the run."""
 
     updates_s: float
-    """Updates a second."""
+    """Updates per second."""
     samples_s: float
-    """Training samples a second."""
+    """Training samples per second."""
 
 
 @dataclass
 class Report:
-    """The figures of a run so far; `follow` each event in the order of the journal, then read."""
+    """The figures of a run so far.
+
+    Call `follow` with each journal event in order, then read.
+    """
 
     history: JobHistory = field(default_factory=JobHistory)
     """The history from which the coordinator decides, too."""
@@ -34,7 +40,7 @@ class Report:
         return cls(JobHistory.of(events))
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         self.history.follow(recorded)
 
     @property
@@ -51,12 +57,12 @@ class Report:
 
     @property
     def rolled_back_updates(self) -> int:
-        """Applied updates that are not in the weights, as the job went back from them."""
+        """Number of applied updates that a rollback removed from the weights."""
         return sum(len(rolled.dropped) for rolled in self.history.rollbacks)
 
     @property
     def stop(self) -> StopDecided | None:
-        """The end of the job: its reason and its version."""
+        """The event that ended the job, with its reason and version; None while the job is open."""
         return self.history.stop
 
     @property
@@ -68,7 +74,7 @@ class Report:
 
     @property
     def wall_s(self) -> float:
-        """Active time up to the last event."""
+        """Active seconds up to the last event."""
         return self.history.wall_s
 
     @property
@@ -88,7 +94,7 @@ class Report:
 
     @property
     def best_epoch(self) -> EpochDetail | None:
-        """The epoch with the best mean, as the monitor judges it; None when all have diverged."""
+        """The epoch with the best mean by the monitor; None if all have diverged."""
         best = self.history.best_epoch
         return best if best is not None and math.isfinite(best.mean) else None
 
@@ -108,11 +114,11 @@ class Report:
 
     @property
     def staleness_mean(self) -> float | None:
-        """Versions between base and server over all updates; None before the first one."""
+        """Mean staleness over all updates; None before the first one."""
         return self.totals.staleness_sum / self.totals.applied if self.totals.applied else None
 
     def rates(self, now_s: float) -> Rates | None:
-        """Return the speed over the last updates at a Unix time while it runs; None before there are two."""
+        """Return the speed over the last updates at a Unix time; None before there are two."""
         recent = self.totals.recent
         if len(recent) < 2:
             return None

@@ -77,17 +77,17 @@ class Stroke(NamedTuple):
     """A line; a subtask is a short and wide one."""
 
     kind: str
-    """The name of its colour."""
+    """Name of the line's colour."""
     width: float
     points: Sequence[tuple[float, float]]
     frame: int = 0
-    """The frame in which it appears."""
+    """Number of the frame in which the line appears."""
     is_covered: bool = True
-    """Whether it is seen only where the playhead was."""
+    """Whether the line is hidden until the playhead has passed it."""
 
 
 class Label(NamedTuple):
-    """Words at a place."""
+    """A text at a place."""
 
     x: float
     y: float
@@ -95,7 +95,7 @@ class Label(NamedTuple):
     style: str = ""
     """`title`, `number`, or `right` or `middle` for words that end or have their middle at the place."""
     frame: int = 0
-    """The frame in which it replaces the one before at its place."""
+    """Number of the frame in which the text replaces the previous one at its place."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ class Movie:
     title: str
     height: float
     bottom: float
-    """The lower end of what the playhead uncovers."""
+    """Lower end of the area that the playhead uncovers."""
     kinds: dict[str, int]
     """Kind → how often it occurred, whether or not it is drawn."""
     shapes: Sequence[Stroke | Label]
-    """In the order in which they are drawn."""
+    """Lines and texts, in drawing order."""
 
 
 def movie_of(events: Iterable[Recorded], name: str, has_workers: bool = False) -> Movie:
@@ -134,9 +134,9 @@ class _Recording:
     has_workers: bool
     history: JobHistory = field(default_factory=JobHistory)
     stream: SubtaskStream = field(default_factory=lambda: SubtaskStream(ended=deque()))
-    """In active time, as is everything here."""
+    """The subtask stream, in active time."""
     counted: dict[str, list[float]] = field(default_factory=lambda: {_APPLIED: [], _GIVEN_AGAIN: []})
-    """Label of a counter → when it rose by one."""
+    """Label of a counter → active times at which it rose by one."""
     given: set[str] = field(default_factory=set)
     """Subtasks that a host has started."""
     again: set[tuple[str, str]] = field(default_factory=set)
@@ -184,7 +184,7 @@ class _Recording:
         self.counted.setdefault(KINDS[kind][0].removeprefix("× "), []).append(now_s)
 
     def movie(self, name: str) -> Movie:
-        """Draw what was recorded; before, nothing more may be followed."""
+        """Draw the recorded events; no more events may follow."""
         history = self.history
         spans = self.stream.spans(None if history.finished else history.wall_s)
         if not spans:
@@ -229,7 +229,7 @@ class _Recording:
         return LEFT + time_s / self.end_s * (RIGHT - LEFT)
 
     def _frame(self, time_s: float) -> int:
-        """Return the first frame at whose end a moment is over."""
+        """Return the first frame that ends after a moment."""
         return max(1, math.ceil(time_s / self.end_s * FRAMES))
 
     def _kind(self, span: Span) -> str:

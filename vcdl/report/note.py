@@ -1,4 +1,7 @@
-"""What a person wrote on a run: a sentence and tags, in note.json of its folder. Training reads none of it."""
+"""Read and write the note of a run: a person's sentence and tags, in note.json.
+
+Training does not read it.
+"""
 
 import json
 import re
@@ -19,7 +22,7 @@ _MOST_CHARACTERS = 2000
 
 @dataclass(frozen=True)
 class RunNote:
-    """A person's words on a run."""
+    """A person's note on a run."""
 
     text: str = ""
     tags: tuple[str, ...] = ()
@@ -36,10 +39,10 @@ class RunNote:
             return cls()
 
     def changed(self, text: str | None, tags: Sequence[str], untags: Sequence[str]) -> "RunNote":
-        """Return the note with another text, unless it is None, with further tags and without others.
+        """Return the note with another text, unless it is None, with more tags and without others.
 
         Raises:
-            JobError: A tag or the text is none.
+            JobError: A tag or the text is not valid.
         """
         kept = printable(self.text if text is None else text)
         # In the order in which they were given, each once.

@@ -1,4 +1,4 @@
-"""The outcome of a run that has ended, in lines for a person."""
+"""Describe the outcome of a run that has ended, as lines for a person."""
 
 from vcdl.journal.events import StopReason
 from vcdl.report.measures import Report

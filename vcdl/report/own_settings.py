@@ -1,4 +1,4 @@
-"""The settings of a job that are not the defaults, for a person."""
+"""Find the settings of a job that differ from the defaults."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from vcdl.job import Job
 
 
 def own_settings(job: Job) -> dict[str, tuple[str, str]]:
-    """Key of the job file → its value and default as text (empty: none), passwords masked."""
+    """Return settings that differ from the defaults: key → value and default as text, passwords masked."""
     return {key: (_shown(value), _shown(default)) for key, value, default in _differing(job, None, "")}
 
 

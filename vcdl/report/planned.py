@@ -1,4 +1,4 @@
-"""A plan as text and as JSON: the recommendation first, then the front, then what is not known."""
+"""Format a plan as text and as JSON: the recommendation, the Pareto front, and the unknowns."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -109,16 +109,16 @@ def _words(one: ChoiceForecast) -> str:
 
 
 def between(values: OutcomeRange, shown: Callable[[float], str]) -> str:
-    """`3 min to 5 min`."""
+    """Return a range as text: `3 min to 5 min`."""
     high = shown(values.high) if values.high < float("inf") else "never"
     return f"{shown(values.low)} to {high}" if values.low < float("inf") else "never"
 
 
 def time_words(seconds: float) -> str:
-    """`3 min 05 s`, or `never`."""
+    """Return a time as text: `3 min 05 s`, or `never`."""
     return duration(seconds) if seconds < float("inf") else "never"
 
 
 def usd(amount: float) -> str:
-    """`1.67 $`."""
+    """Return an amount as text: `1.67 $`."""
     return f"{amount:.2f} $" if amount < float("inf") else "–"

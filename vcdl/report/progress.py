@@ -1,4 +1,4 @@
-"""The progress of a run in words, for the live display, the plain lines and `vcdl status` alike."""
+"""Describe the progress of a run in words, for the live display, the plain lines and `vcdl status`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ _LABEL_WIDTH = 12
 
 
 Costs = Callable[[], tuple[float, float]]
-"""Tells the dollars that a fleet has cost so far, and those that it costs an hour now."""
+"""Returns the dollars that a fleet has cost so far, and its dollars an hour now."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class RunGoal:
     epochs: int
     shards: int
     target: float | None = None
-    """The value of the monitor that ends it."""
+    """Value of the monitor at which the run ends; None: none is set."""
     wall_time_s: float | None = None
     costs: Costs | None = None
-    """The costs of its fleet; None: no fleet is named."""
+    """Returns the costs of the run's fleet; None: no fleet is named."""
 
     @classmethod
     def of(cls, job: "Job", costs: Costs | None = None) -> "RunGoal":
@@ -93,7 +93,7 @@ def band_words(detail: EpochDetail, monitor: Monitor) -> str:
 
 def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
     """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791), loss 0.41, in training 0.43, after 2 min 05 s`."""
-    words = [f"{report.monitor.name} {band_words(detail, report.monitor)}", *_beside(report, detail.measures)]
+    words = [f"{report.monitor.name} {band_words(detail, report.monitor)}", *_other_measures(report, detail.measures)]
     if detail.train_loss is not None:
         # The training loss stands right behind that of validation, so that a gap between them is seen.
         place = 1 if report.monitor.name == LOSS else 2
@@ -151,7 +151,7 @@ def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[s
 
 
 def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
-    """Labels and words of what is measured: the monitor, the losses of validation and training, further metrics."""
+    """Return labels and texts of the measures: the monitor, the losses of validation and training, further metrics."""
     name = report.monitor.name
     is_short = len(name) <= _LABEL_WIDTH
     figures = {name if is_short else "monitor": f"{'' if is_short else f'{name} '}{score_words(goal, report)}"}
@@ -166,7 +166,7 @@ def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
     elif trained is not None:
         figures["train loss"] = trained
     # The loss has a label of its own above.
-    further = [words for words in _beside(report, detail.measures) if not words.startswith(f"{LOSS} ")]
+    further = [words for words in _other_measures(report, detail.measures) if not words.startswith(f"{LOSS} ")]
     if further:
         figures["metrics"] = ", ".join(further)
     return figures
@@ -195,10 +195,12 @@ def final_words(report: Report) -> list[tuple[str, str]]:
 def _measures(report: Report, evaluated: VersionEvaluated) -> str:
     monitor = report.monitor
     judged = f"{monitor.name} {measured_words(monitor.value(evaluated), monitor)}"
-    return ", ".join([judged, *_beside(report, evaluated.measures)]) + f" ({plural(evaluated.samples, 'sample')})"
+    return (
+        ", ".join([judged, *_other_measures(report, evaluated.measures)]) + f" ({plural(evaluated.samples, 'sample')})"
+    )
 
 
-def _beside(report: Report, measures: Mapping[str, float]) -> list[str]:
+def _other_measures(report: Report, measures: Mapping[str, float]) -> list[str]:
     """Format the measures other than the monitored one, in their given order."""
     return [f"{name} {value:.4g}" for name, value in measures.items() if name != report.monitor.name]
 

@@ -1,4 +1,4 @@
-"""Runs side by side: the settings in which they differ, and what came out, as a table or JSON."""
+"""Compare runs: the settings in which they differ, and their results, as a table or JSON."""
 
 import json
 import math
@@ -48,7 +48,7 @@ class ComparedRun:
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
-    """Setting → its value in each run, None where it has none, of the settings that are not the same in all."""
+    """Return the settings that differ between runs: setting → its value in each run, None where it has none."""
     flat = [_flat(run.settings) for run in runs]
     keys = dict.fromkeys(key for values in flat for key in values)
     found = {key: [values.get(key) for values in flat] for key in keys}
@@ -80,7 +80,7 @@ def comparison_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 
 def setting_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
-    """Return the rows of what was asked for: the kind, and the settings that differ."""
+    """Return the rows of the settings: the kind of run, and the settings that differ."""
     settings = [(key, list(map(_shown, values))) for key, values in differing_settings(runs).items()]
     return [("kind", [run.kind for run in runs]), *settings]
 
@@ -118,7 +118,7 @@ def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
 
 
 def result_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
-    """Return the rows of what came out; those of measures are indented below the row that says when."""
+    """Return the rows of the results; measures are indented below the row with their time."""
     reports = [run.report for run in runs]
     bests = [report.best_epoch for report in reports]
     measures: list[_Measures] = [{**best.measures, _TRAIN_LOSS: best.train_loss} if best else {} for best in bests]
@@ -181,7 +181,7 @@ def _by_measure(measures: Sequence[_Measures]) -> dict[str, list[float | None]]:
 
 
 def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """Settings by their path: `training.batch_size`. A list is one value."""
+    """Return settings by their path, such as `training.batch_size`; a list is one value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{at}{key}"

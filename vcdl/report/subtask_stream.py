@@ -1,4 +1,4 @@
-"""The last subtasks of a run as spans of time on hosts, each with its fate, and what else its last events tell."""
+"""Follow the last subtasks of a run as spans of time on hosts, each with its fate."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,16 +25,16 @@ _STALENESS = 1000
 
 
 class Fate(StrEnum):
-    """The end of a subtask on a host."""
+    """How a subtask ended on a host."""
 
     AT_WORK = "at work"
     TRAINED = "trained"
     REFUSED = "refused"
     SUPERSEDED = "superseded"
-    """It came too late, or was taken back."""
+    """The upload came too late, or its update was taken back."""
     LOST = "lost"
     PAUSED = "paused"
-    """It continues when the run does."""
+    """The run is paused; the subtask continues with it."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,21 @@ def side_by_side(spans: Sequence[Span], most: int | None = None) -> Iterator[tup
 
 @dataclass
 class SubtaskStream:
-    """The spans of a run's last events; `follow` each in the order of the journal, then read."""
+    """The spans of a run's most recent subtasks.
+
+    Call `follow` with each journal event in order, then read the fields.
+    """
 
     ended: deque[Span] = field(default_factory=lambda: deque(maxlen=_SPANS))
     staleness: deque[int] = field(default_factory=lambda: deque(maxlen=_STALENESS))
-    """Versions between base and server of the last updates."""
+    """Staleness of the last updates."""
     last_s: float = 0.0
     """Unix time of the last event."""
     _out: dict[str, dict[str, float]] = field(default_factory=dict)
     """Workunit → its hosts, with the Unix time at which each got it."""
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         self.last_s = max(self.last_s, recorded.time_s)
         match event := recorded.event:
             case WorkunitSent():
@@ -132,7 +135,7 @@ class SubtaskStream:
         return [*self.ended, *at_work]
 
     def lose(self, workunit: str, now_s: float) -> None:
-        """End a workunit at all of its hosts, which died without a word in the journal."""
+        """End a workunit at all of its hosts, which died without an event in the journal."""
         self._end(workunit, "", Fate.LOST, now_s, others=Fate.LOST)
 
     def _end(self, workunit: str, host: str, fate: Fate, now_s: float, others: Fate | None = None) -> None:

@@ -1,4 +1,4 @@
-"""summary.json: the outcome of a run, for other programs. docs/summary.md states its schema."""
+"""Write summary.json, the outcome of a run for other programs. docs/summary.md states its schema."""
 
 import json
 import math
@@ -61,7 +61,7 @@ def write_summary(path: Path, summary: dict[str, Any]) -> None:
 
 
 def as_json(value: Any) -> str:
-    """JSON for people and programs: indented, without NaN, with a line break at the end."""
+    """Return JSON for people and programs: indented, without NaN, with a line break at the end."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 

@@ -31,7 +31,7 @@ class Scalar(NamedTuple):
 
     tag: str
     step: int
-    """A version of the weights; in `epoch/…` an epoch."""
+    """Version of the weights; for curves `epoch/…` the epoch."""
     value: float
     time_s: float
     """Unix time."""

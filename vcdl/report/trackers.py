@@ -1,4 +1,7 @@
-"""A run as a run of MLflow or trackio: settings and curves, logged by their own clients; again replaces before."""
+"""Log a run to MLflow or trackio: settings and curves, through their own clients.
+
+Logging a run again replaces the earlier log.
+"""
 
 import hashlib
 import os
@@ -21,7 +24,7 @@ from vcdl.report.tensorboard import scalars
 _RUN = "vcdl.run"
 """The tag that finds what was logged before: a hash of the machine and the folder."""
 _METRICS, _PARAMETERS = 1000, 100
-"""The most of a request."""
+"""Most metrics and most parameters in a request, which are MLflow's limits."""
 _LONGEST = 6000
 """Characters of a setting, because MLflow accepts no more."""
 _TRIES = "2"

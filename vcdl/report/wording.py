@@ -1,10 +1,10 @@
-"""Numbers and tables in the form that users read."""
+"""Format numbers and tables for users."""
 
 from collections.abc import Collection, Sequence
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `2 min 05 s`, `3 h 20 min`."""
+    """Return a time as text: `45 s`, `2 min 05 s`, `3 h 20 min`."""
     # Not below 0: clocks of two machines differ, and a time "ago" may be negative by that.
     whole = max(0, round(seconds))
     if whole < 60:
@@ -15,7 +15,7 @@ def duration(seconds: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """`512 bytes`, `413.5 KiB`, `19.0 MiB`."""
+    """Return a size as text: `512 bytes`, `413.5 KiB`, `19.0 MiB`."""
     if size_bytes < 1024:
         return f"{size_bytes:.0f} bytes"
     for unit in ("KiB", "MiB"):
@@ -31,7 +31,7 @@ def grouped(number: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """`1 epoch`, `2 epochs`."""
+    """Return a count with its noun: `1 epoch`, `2 epochs`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 

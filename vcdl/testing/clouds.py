@@ -1,4 +1,4 @@
-"""The contract of the provider of every cloud."""
+"""Test the contract of a cloud's provider."""
 
 import random
 from collections.abc import Callable

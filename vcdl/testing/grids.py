@@ -1,4 +1,4 @@
-"""The contract of every grid that a run's own process drives."""
+"""Test the contract of every grid that a run's own process drives."""
 
 import time
 from collections import Counter
@@ -118,7 +118,7 @@ class GridContract:
 
 
 class _PausedByUpdate(RunObserver):
-    """Asks for a pause when the first update was applied."""
+    """Requests a pause when the first update was applied."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -129,7 +129,7 @@ class _PausedByUpdate(RunObserver):
 
 
 def _brought(grid: DrivenGrid, number: int) -> list[Outcome]:
-    """Return `number` outcomes, once clients have brought them."""
+    """Return `number` outcomes, once clients have delivered them."""
     give_up = time.monotonic() + _PATIENCE_S
     while len(outcomes := list(grid.claim())) < number:
         assert time.monotonic() < give_up, f"{outcomes} and no more after {_PATIENCE_S:g} s"

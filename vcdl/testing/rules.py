@@ -1,4 +1,4 @@
-"""The contract of every update rule."""
+"""Test the contract of every update rule."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -98,7 +98,7 @@ def _update(part: slice, client: Vector, base: Vector, number: int, fraction: fl
 
 
 def _kept(rule: Rule, size: int) -> Vector:
-    """W and what the rule keeps, in the middle of a job."""
+    """Return W and the state that the rule keeps, in the middle of a job."""
     return rule.state.rows(_noise(0, rule.state.size(size)))
 
 

@@ -1,4 +1,4 @@
-"""The contract of every published data set."""
+"""Test the contract of a published data set."""
 
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,15 @@ class SourceContract:
     @pytest.fixture(scope="class")
     @classmethod
     def loaded(cls) -> DataSource:
-        """Return all of its samples."""
+        """Return all samples of the source."""
         found: DataSource = cls.source.load(cls.local)
         return found
 
     def test_the_facts_are_those_of_the_samples(self, loaded: DataSource) -> None:
-        """They are all that `describe` and a preset of a model know of it."""
+        """Check that FACTS match the samples.
+
+        `describe` and built-in models read only FACTS and never load the data.
+        """
         facts = self.source.FACTS
         assert len(loaded.train) == facts.train_samples
         assert (0 if loaded.test is None else len(loaded.test)) == facts.test_samples

@@ -1,4 +1,4 @@
-"""The contract of every weight store."""
+"""Test the contract of every weight store."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from vcdl.testing.folds import SIZE, changing, fold, replayed, subtask, weights,
 from vcdl.wire.weights import Vector
 
 OpenStore = Callable[..., WeightStore]
-"""`open_store(size=SIZE)`: a connection of its own to the test's one store, picklable for another process."""
+"""Opens a new connection to the test's one store, `open_store(size=SIZE)`; picklable for another process."""
 
 
 class StoreContract:

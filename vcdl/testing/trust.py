@@ -1,4 +1,4 @@
-"""The contract of every trust in clients."""
+"""Test the contract of every trust in clients."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -114,7 +114,7 @@ def _upload(length: float) -> Vector:
 
 
 def _bring(journal: Journal, number: int) -> None:
-    """Record an upload of a host: it counts, or is refused for one of the hosts."""
+    """Record an upload of a host: it is applied, or refused for one of the hosts."""
     name, host = workunit(number), "refused" if number % 3 == 0 else "seldom" if number % 7 == 0 else "often"
     journal.append(WorkunitCreated(name), WorkunitSent(name, host, 10))
     if host == "refused":
@@ -124,7 +124,7 @@ def _bring(journal: Journal, number: int) -> None:
 
 
 def _admitted(trust: Trust, journal: Journal, counted: float) -> Sequence[Admission]:
-    """Return how far each host would be trusted now."""
+    """Return how far the trust would trust each host now."""
     name = workunit(_BROUGHT)
     header = UpdateHeader("j", name, 0, LAYOUT.fingerprint, 10, counted, 1.0, 0.5)
     uploads = [Uploaded(name, Path("update.h5"), 0, host) for host in _HOSTS]

@@ -1,1 +1,1 @@
-"""The service over a folder of runs: pages, an API and metrics, from the one fold of the journal."""
+"""The web service over a folder of runs: pages, an API and metrics, all computed from the jobs' journals."""

@@ -1,6 +1,6 @@
-"""Tokens, who submitted which job, and who did what: one SQLite file in the service's own folder.
+"""Store tokens, the submitters of jobs and an audit log, in one SQLite file of the service's own folder.
 
-A token is shown once and stored as a hash. It has 256 random bits, so it cannot be guessed from that.
+A token is shown once and stored as a hash. It has 256 random bits, so it cannot be guessed from the hash.
 """
 
 import hashlib
@@ -58,13 +58,13 @@ class Token:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it opens anything now."""
+        """Whether the token is neither expired nor revoked."""
         return self.revoked_s is None and (self.expires_s is None or time.time() < self.expires_s)
 
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """Something that a caller did, or was refused."""
+    """One entry of the audit log: an act of a caller, or its refusal."""
 
     time_s: float
     caller: str
@@ -77,7 +77,11 @@ class Accounts:
     """The accounts of a service. Any number of processes may use them at once."""
 
     def __init__(self, runs: Path) -> None:
-        """Raises RunFolderError."""
+        """Open the accounts of a service.
+
+        Raises:
+            RunFolderError: The file cannot be opened.
+        """
         self._path = service_folder(runs) / _FILE
         with self._opened() as database:
             database.executescript(_TABLES)
@@ -91,7 +95,12 @@ class Accounts:
         self._path.chmod(PRIVATE_MODE)
 
     def add(self, name: str, role: Role, days: float | None, bounds: TokenBounds = UNBOUNDED) -> str:
-        """Make a token; its secret cannot be read again. Raises JobError for the owner's name, RunFolderError."""
+        """Create a token, and return it; its secret cannot be read again.
+
+        Raises:
+            JobError: The name is the owner's.
+            RunFolderError: The token cannot be stored.
+        """
         if name == OWNER:
             raise JobError(f"{name} is whoever runs the service: choose another name")
         # Two parts: the id is public, for lists and for revoking; the secret proves the token. The id finds the row
@@ -111,7 +120,7 @@ class Accounts:
         return [_token(row) for row in self._ask(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s")]
 
     def revoke(self, number: str) -> Token:
-        """End a token at once, with its sessions. Raises JobError when there is none of this id, RunFolderError."""
+        """Revoke a token and its sessions. Raises JobError when no token has this id, RunFolderError."""
         number = _storable(number)
         self._ask("UPDATE tokens SET revoked_s = ? WHERE id = ? AND revoked_s IS NULL", time.time(), number)
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", number)
@@ -140,7 +149,7 @@ class Accounts:
         return _caller(_token(rows[0])) if rows else None
 
     def note(self, caller: Caller, action: str, job: str, outcome: str = "done") -> None:
-        """Add a line to the audit log. Raises RunFolderError."""
+        """Append a line to the audit log. Raises RunFolderError."""
         row = "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, time.time(), caller.name, action, job, outcome)
 
@@ -155,12 +164,12 @@ class Accounts:
         return rows[0][0] if rows else None
 
     def submission(self, caller: str, key: str) -> tuple[str, str] | None:
-        """Return the digest and the job of a caller's key; None if it is new. Raises RunFolderError."""
+        """Return digest and job of an earlier submission with this key, or None. Raises RunFolderError."""
         rows = self._ask("SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", caller, key)
         return rows[0] if rows else None
 
     def submitted(self, caller: str, key: str, digest: str, job: str, usd: float) -> None:
-        """Note that a caller's key made a job, which is planned to cost so much. Raises RunFolderError."""
+        """Record that a caller's key created a job, and the cost that is planned for it. Raises RunFolderError."""
         row = "INSERT INTO submissions (caller, key, digest, job, usd) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, caller, key, digest, job, usd)
 
@@ -169,7 +178,7 @@ class Accounts:
         return float(self._ask("SELECT total(usd) FROM submissions WHERE caller = ?", caller)[0][0])
 
     def costs_nothing(self, job: str) -> None:
-        """Note that a job did not begin. Raises RunFolderError."""
+        """Record that a job did not start, so that it costs nothing. Raises RunFolderError."""
         self._ask("UPDATE submissions SET usd = 0 WHERE job = ?", job)
 
     def submitted_jobs(self, caller: str | None = None) -> list[str]:
@@ -206,7 +215,7 @@ def _caller(token: Token) -> Caller | None:
 
 
 def _storable(text: str) -> str:
-    """Replace half pairs of surrogates, which SQLite refuses: JSON and a command line may hold them."""
+    """Replace unpaired surrogates, which SQLite refuses: JSON and a command line may contain them."""
     return text.encode(errors="replace").decode()
 
 

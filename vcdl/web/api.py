@@ -1,4 +1,4 @@
-"""The API of the service, `/api/v1`: what the command line knows, as JSON."""
+"""The API of the service, `/api/v1`: the facts and commands of the command line, as JSON."""
 
 import asyncio
 import shutil
@@ -28,9 +28,9 @@ router = APIRouter(prefix="/api/v1", tags=["v1"])
 _MOST_EVENTS = 1000
 _PING_S = 15.0
 _QUICK_S = 15.0
-"""Seconds after which a command sends spaces, and between two of them: proxies wait for sixty."""
+"""Seconds after which a running command sends spaces, and between two of them, as proxies give up after sixty."""
 _SUBMIT_WAIT_S = 10.0
-"""The longest that a submission waits for its answer: most checks take six seconds, and proxies wait for sixty."""
+"""Most seconds that a submission waits for its answer: most checks take six seconds, and proxies wait for sixty."""
 _ROW = 2**63 - 1
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
 Cursor = Annotated[str, Query(max_length=300)]
@@ -42,30 +42,30 @@ After = Annotated[int, Query(ge=0, le=_ROW, description="the journal's row after
 
 
 class Submission(BaseModel):
-    """A job on its way."""
+    """The body of a submission: a job and its files."""
 
     job: str = Field(max_length=200_000)
-    """The keys of the job file, as JSON."""
+    """Keys of the job file, as JSON."""
     files: list[SentFile] = Field(default=[], max_length=8)
 
 
 class Command(BaseModel):
-    """A command of the command line, as `vcdl COMMAND ARGUMENTS OPTIONS` there would be."""
+    """The body of a request to run `vcdl COMMAND ARGUMENTS OPTIONS`."""
 
     arguments: list[str] = Field(default=[], max_length=200)
-    """Names of jobs; of `set` also KEY=VALUE, of `hosts ban` names of hosts."""
+    """Names of jobs; for `set` also KEY=VALUE, for `hosts ban` names of hosts."""
     options: dict[str, bool | str | list[str]] = Field(default={}, max_length=20)
-    """Such as `{"--json": true, "--deadline": "6h"}`."""
+    """Options, such as `{"--json": true, "--deadline": "6h"}`."""
     output: str = Field(default="", max_length=70)
-    """The name of a file that it writes."""
+    """Name of the file that the command writes."""
     columns: int = Field(default=80, ge=20, le=400)
-    """The width of its lines."""
+    """Width of the command's lines, in characters."""
     new: Submission | None = None
-    """A job that is not there yet, for `plan` and `profile`."""
+    """A job that does not exist yet, for `plan` and `profile`."""
 
 
 def _json(content: Any) -> Response:
-    """JSON in which numbers that are not finite are null."""
+    """Return content as JSON; numbers that are not finite become null."""
     return Response(msgspec.json.encode(content), media_type="application/json")
 
 
@@ -88,7 +88,10 @@ def jobs(
 
 @router.get("/jobs/{name}")
 def job(service: ServiceHere, name: Name) -> Response:
-    """Return the keys of `vcdl status --json`, the last journal row in them, and figures and events in sentences."""
+    """Return a job: the keys of `vcdl status --json`, and figures and events in sentences.
+
+    The keys include the last journal row that they cover.
+    """
     if service.submissions.is_beginning(name):
         return _json({"job": name, "state": "beginning"})
     try:
@@ -149,10 +152,10 @@ async def submit(
     sent: Submission,
     idempotency_key: Annotated[str, Header(min_length=8, max_length=100, pattern=r"^[\x21-\x7e]+$")],
 ) -> dict[str, Any]:
-    """Train a job.
+    """Submit a job.
 
-    It is checked first, in its turn. The answer is `{"job": NAME}`, or after ten seconds `{"state": "waiting", "place":
-    3}`; then ask again with the same key, which submits once.
+    The job is checked first, when its turn comes. The answer is `{"job": NAME}`, or after ten seconds `{"state":
+    "waiting", "place": 3}`; then repeat the request with the same key, which submits once.
     """
     found = await service.submit(caller, idempotency_key, sent.job, sent.files, _SUBMIT_WAIT_S)
     return {"job": found} if isinstance(found, str) else {"state": "waiting", "place": found}
@@ -160,7 +163,7 @@ async def submit(
 
 @router.post("/jobs/{name}/stop", status_code=202)
 def stop(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, str]:
-    """Ask a job to pause; it does within seconds, and loses nothing."""
+    """Request that a job pauses; it does so within seconds, and loses nothing."""
     return {"message": service.stop(caller, name)}
 
 
@@ -204,7 +207,7 @@ def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
 
 @router.get("/jobs/{name}/files/{file}", response_class=FileResponse)
 def file(service: ServiceHere, name: Name, file: str) -> FileResponse:
-    """Return a file that a run leaves behind: the model, its results, its curves."""
+    """Return a file of a finished run: the model, its results, its curves."""
     return service.file(name, file)
 
 
@@ -225,7 +228,7 @@ def _event(recorded: Recorded) -> dict[str, Any]:
 
 
 def _rows(service: WebService, name: str, after: int, limit: int) -> tuple[list[Recorded], bool]:
-    """Rows behind one, and whether none will follow them."""
+    """Return the rows after one, and whether no more will follow them."""
     with service.catalogue.view(name).current() as view:
         found = view.rows_after(after, limit)
         # A stream ends only when the job is over and all its rows were sent: a page of `limit` rows may not be the

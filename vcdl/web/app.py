@@ -1,4 +1,4 @@
-"""The service as an ASGI application, and the server that runs it."""
+"""Build the service as an ASGI application, and run its server."""
 
 import asyncio
 import ctypes
@@ -30,7 +30,7 @@ from vcdl.web.service import Forbidden, WebService
 from vcdl.web.submission_line import RETRY_S, LineFull
 
 _MOST_CONNECTIONS = 1000
-"""Connections at once: twice MOST_WATCHERS, so that pages are answered while all of those watch."""
+"""Most connections: twice MOST_WATCHERS, so that pages are answered while as many streams are open."""
 _END_S = 2
 """Seconds that open streams get at the end of the service, so that a restart is short."""
 _M_ARENA_MAX = -8
@@ -40,7 +40,7 @@ runs one of them at a time (docs/measured/service.md).
 _log = logging.getLogger("vcdl.web")
 
 Describe = Callable[[Exception], tuple[str, ExitCode]]
-"""Says what a person should know of an exception, a bug included."""
+"""Returns the message and the exit code for an exception, bugs included."""
 
 
 def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
@@ -108,7 +108,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
 
 
 def _answer(request: Request, status: int, words: str, code: ExitCode | None = None) -> Response:
-    """Return an error, as a page for a browser; visitors get no message, which may name a file of the server."""
+    """Return an error, as a page for a browser; visitors get no message, because it may name a file of the server."""
     if routes.is_visitor(request) and status not in (404, 405):
         words = "this cannot be shown now"
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
@@ -117,7 +117,7 @@ def _answer(request: Request, status: int, words: str, code: ExitCode | None = N
 
 
 def mounted(app: ASGIApp, base: str) -> ASGIApp:
-    """Return the application below a path of a web server, such as /lab_vcdl; other paths do not exist."""
+    """Return the application below a path of a web server, such as /lab_vcdl; requests elsewhere get a 404."""
 
     async def below(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -147,10 +147,10 @@ def bound(address: str, port: int) -> socket.socket:
 
 
 class TimedConnection(H11Protocol):
-    """A connection that ends when no request comes, or none comes to the end of its head."""
+    """A connection that is closed if no request, or no complete head of one, arrives in time."""
 
     head_s = 15.0
-    """Half of the longest time for a request's head; more than uvicorn keeps an idle connection."""
+    """Half of the most seconds for a request's head; more than uvicorn keeps an idle connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -162,7 +162,7 @@ class TimedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _look(self, before: object) -> None:
-        """End a connection that waits for the same request as at the look before."""
+        """Close a connection that still waits for the same request as at the last check."""
         cycle: Any = self.cycle
         # uvicorn's own keep-alive time-out starts after an answer. A client that sends half of a head, or none, would
         # hold its connection for ever.
@@ -174,7 +174,13 @@ class TimedConnection(H11Protocol):
 
 
 def serve(app: ASGIApp, listener: socket.socket, behind_proxy: bool = False) -> None:
-    """Answer requests until Ctrl-C or SIGTERM; with `behind_proxy` a web server of this machine says who asks."""
+    """Answer requests until Ctrl-C or SIGTERM.
+
+    Args:
+        app: The application.
+        listener: The listening socket.
+        behind_proxy: Whether a web server of this machine forwards requests, with the callers' addresses.
+    """
     with suppress(AttributeError):  # another libc than glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     config = uvicorn.Config(

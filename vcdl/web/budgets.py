@@ -1,6 +1,7 @@
-"""The money of fleets: what a job would cost with them, and whether its submitter's token may spend that.
+"""Hold the cost of submitted jobs to the budgets of their submitters' tokens.
 
-`vcdl plan` forecasts the cost when a job comes; the sum of these forecasts is held to the token's budget.
+`vcdl plan` forecasts a job's cost with the service's fleets when the job is submitted. The sum of these forecasts must
+stay within the token's budget.
 """
 
 import json
@@ -16,10 +17,16 @@ from vcdl.web.sessions import Caller
 
 
 class Budgets:
-    """The budgets of a service with some fleets."""
+    """The budgets of a service with fleets."""
 
     def __init__(self, accounts: Accounts, commands: CommandRunner, fleets: Sequence[Path]) -> None:
-        """Prepare the budgets; `fleets` are the fleets' files."""
+        """Prepare the budgets.
+
+        Args:
+            accounts: The service's accounts.
+            commands: Runs `vcdl plan`.
+            fleets: The fleets' files.
+        """
         self._accounts = accounts
         self._commands = commands
         self._fleets = [file.stem for file in fleets]
@@ -29,9 +36,10 @@ class Budgets:
         return caller.bounds.budget_usd is not None and bool(self._fleets)
 
     def planned_usd(self, caller: Caller, folder: Path) -> float:
-        """Return the dollars that a job takes of its submitter's budget, with the dearest of the fleets.
+        """Return the dollars that a job is planned to cost, with the most expensive of the fleets.
 
-        Raises JobError if fewer are left.
+        Raises:
+            JobError: The submitter's budget does not cover them.
         """
         if caller.bounds.budget_usd is None or not self._fleets:
             return 0.0

@@ -1,4 +1,4 @@
-"""All jobs of a folder: which there are, in the order of `vcdl jobs`, and the views of those that somebody looks at."""
+"""List the jobs of a folder in the order of `vcdl jobs`, and keep the views of those that are read."""
 
 import os
 import re
@@ -19,16 +19,15 @@ from vcdl.run.standing import JobRow
 from vcdl.web.job_view import JobView, Signature, signature_of
 
 _FRESH_S = 1.0
-"""Age up to which the list of names counts as new."""
+"""Seconds for which the list of names is not read again."""
 _VIEWS = 64
-"""Views that are kept in memory."""
+"""Most job views in memory."""
 _NAME = re.compile(r"[^./\0\ud800-\udfff][^/\0\ud800-\udfff]{0,62}")
-"""Names that can be a folder's; those that begin with a dot are the service's own."""
+"""Names that a job's folder may have; names that begin with a dot are the service's own."""
 PAGE = 50
 """Rows per page of the list, so that it stays below 100 kB."""
 _READS_S = 0.5
-"""Time that ordering by measure may take to read jobs that no page has shown yet; ten thousand take half a minute, so
-those that are left stand at the end until the page is drawn again."""
+"""Seconds in which sorting by measure may read jobs, so that a page is quick; unread ones are listed last."""
 
 
 class NoSuchJobError(RunFolderError):
@@ -49,15 +48,15 @@ class UnreadableJob:
 
 @dataclass(frozen=True)
 class JobPage:
-    """Some rows of the list."""
+    """Some rows of the list of jobs."""
 
     rows: list[JobRow | UnreadableJob]
     after: str | None
-    """The cursor of the next page; None: this is the last."""
+    """Cursor of the next page; None: this is the last page."""
     jobs: int
-    """All jobs."""
+    """Number of all jobs."""
     open: int
-    """The jobs that are not finished."""
+    """Number of jobs that are not finished."""
 
 
 class JobCatalogue:
@@ -69,9 +68,9 @@ class JobCatalogue:
         self._listed: list[tuple[bool, str]] = []
         self._listed_s = -_FRESH_S
         self._finished: dict[str, int] = {}
-        """Name of a finished job → the time of its folder at which it was."""
+        """Name of a finished job → the modification time of its folder when that was found."""
         self._rows: dict[str, tuple[Signature, JobRow]] = {}
-        """Rows of jobs that are over."""
+        """Rows of finished jobs, by name."""
         self._views: OrderedDict[str, JobView] = OrderedDict()
 
     def listed(self) -> list[tuple[bool, str]]:
@@ -118,7 +117,13 @@ class JobCatalogue:
             return view
 
     def folder(self, name: str) -> RunFolder:
-        """Return the folder of a job; only the name of a job leads anywhere. Raises NoSuchJobError."""
+        """Return the folder of a job.
+
+        Any other name raises, so that no path leads out of the folder of runs.
+
+        Raises:
+            NoSuchJobError: There is no such job.
+        """
         path = self.runs / name
         if not _NAME.fullmatch(name) or not (path / "job.yaml").is_file():
             raise NoSuchJobError(f"there is no job {name[:64]!r} here: `vcdl jobs` lists them")
@@ -128,10 +133,10 @@ class JobCatalogue:
         """Return rows of the list.
 
         Args:
-            after: The cursor that the page before gave.
+            after: The cursor of the previous page.
             limit: Most rows.
             state: `open` or `finished` jobs only.
-            search: Words that must all be in the name, the note or a tag of a job.
+            search: Words that must all occur in the name, the note or a tag of a job.
             sort: `measure`, the best first, or `newest`; empty: the open ones first, each group by name.
 
         Raises:
@@ -168,7 +173,7 @@ class JobCatalogue:
         return 0.0
 
     def _best_first(self, jobs: Sequence[tuple[bool, str]]) -> list[tuple[bool, str]]:
-        """Jobs by their measure, those that are judged by the same one together; unread ones last."""
+        """Return the jobs by their measure, grouped by the kind of measure; unread jobs come last."""
         end_s = time.monotonic() + _READS_S
 
         def place(one: tuple[bool, str]) -> tuple[bool, str, float]:
@@ -180,7 +185,7 @@ class JobCatalogue:
         return sorted(jobs, key=place)
 
     def row(self, name: str) -> JobRow | UnreadableJob:
-        """Return the row of a job, from memory if it is over and unchanged."""
+        """Return the row of a job, from memory if the job is finished and unchanged."""
         try:
             folder = self.folder(name)
             signature = signature_of(folder)

@@ -1,6 +1,6 @@
-"""Data on their way to the service, in chunks named by their SHA-256.
+"""Store uploaded data in chunks named by their SHA-256.
 
-So no chunk is sent twice, and a broken upload continues where it was.
+No chunk is sent twice, and a broken upload continues where it stopped.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from vcdl.errors import DataError, RunFolderError, folder_errors
 from vcdl.files.atomic import atomic_write
 
 CHUNK_BYTES = 8 << 20
-"""The size of the chunks in which data travel."""
+"""Bytes of a chunk."""
 _NAME = re.compile(r"[0-9a-f]{64}")
 _KEPT_S = 3 * 86400.0
 """Seconds for which a chunk without a job is kept: long enough to finish a broken upload after a weekend."""
@@ -24,8 +24,8 @@ _KEPT_S = 3 * 86400.0
 class ChunkStore:
     """The chunks of a service, in a folder for each submitter.
 
-    When there is no room, the submitter who holds the most loses chunks. So no submitter shuts others out, or learns
-    what they have sent.
+    When there is no room, the submitter with the most bytes loses chunks. So no submitter can exclude others, or find
+    out what they have sent.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -71,7 +71,7 @@ class ChunkStore:
         return self._folder / hashlib.sha256(of.encode()).hexdigest()[:16] / name
 
     def _make_room(self, mine: Path, size_bytes: int) -> None:
-        """Remove old chunks, then the oldest of whoever holds the most. Raises RunFolderError when that is `mine`."""
+        """Remove expired chunks, then those of the submitter with the most. Raises RunFolderError if that is `mine`."""
         files = filter(Path.is_file, self._folder.rglob("*"))
         chunks = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in files)
         held, old_s = Counter({mine: size_bytes}), time.time() - _KEPT_S

@@ -23,7 +23,7 @@ from vcdl.web.service import WebService
 from vcdl.web.sessions import COOKIE, Caller, Role, is_same
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names under which this machine knows itself: `ssh -L` ends at one of them, with any port."""
+"""Names by which this machine reaches itself: `ssh -L` ends at one of them, with any port."""
 
 _HEADERS = {
     "content-security-policy": (
@@ -37,26 +37,26 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _OF_WORKERS = re.compile(r"/api/v1/(pools/.*|version)")
-"""All that a token of the role worker opens; `vcdl login` tries a token by asking for the version."""
+"""Paths that a token of the role worker opens; `vcdl login` tries a token by requesting the version."""
 _PUBLIC = re.compile(r"/login|/healthz|/static/[a-z.]+\.(css|js|svg)")
 _VISITED = re.compile(r"/|/jobs/[^/]+")
-"""All that somebody without a session or a token gets of a public service."""
+"""Paths of a public service that are open without a session or a token."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_BYTES = 1 << 20
-"""The largest body of a request but a chunk's."""
+"""Most bytes of a request's body, except for a chunk's."""
 _BODY_WAIT_S = 30.0
-"""Seconds for which a body may stall, so that slow clients do not hold connections."""
+"""Seconds that a body may stall, so that slow clients do not occupy connections."""
 _BODY_S = 600.0
-"""Seconds that a body may take in all, enough for a chunk over a slow link."""
+"""Seconds that a whole body may take: enough for a chunk over a slow link."""
 
 _BURST, _STEADY = 300.0, 50.0
-"""Requests that a caller may make at once, and a second."""
+"""Requests that a caller may send at once, and per second."""
 _VISITS, _STEADY_VISITS, _ALL_VISITS = 60.0, 5.0, 20.0
-"""Requests of a visitor's address at once and a second, and of all visitors together a second."""
+"""Requests that a visitor's address may send at once, and per second; and those of all visitors per second."""
 
 
 class Guard:
-    """The outermost layer of the service."""
+    """The outermost layer of the service, which refuses requests."""
 
     def __init__(self, app: ASGIApp, service: WebService, hosts: Collection[str] = ()) -> None:
         """Prepare the guard; `hosts` are further names under which the service is reached."""
@@ -89,7 +89,7 @@ class Guard:
             await self._app(scope, _limited(receive, _limit(scope["path"])), send_with_headers)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """Return the answer to a request that may not pass; None if it may."""
+        """Return the answer that refuses a request; None if it may pass."""
         # As the routes match it: of older Starlettes the path of `asked.url` ends at a question mark in a name.
         path, method = asked.scope["path"], asked.scope["method"]
         # Against DNS rebinding: a page of another site whose name resolves to this machine sends that site's name as
@@ -118,7 +118,7 @@ class Guard:
         return None if method in _SAFE else _refusal_of_session(asked, caller)
 
     def _refusal_of_visitor(self, asked: HTTPConnection, why: Response) -> Response | None:
-        """Return the answer to a visitor: `why`, unless the service shows visitors this page; then None."""
+        """Return the refusal of a visitor's request: `why`, or too many requests; None if the page is public."""
         is_visit = self._service.is_public and asked.scope["method"] == "GET" and "authorization" not in asked.headers
         if not is_visit or not _VISITED.fullmatch(asked.scope["path"]):
             return why
@@ -129,7 +129,7 @@ class Guard:
         return None
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
-        """Return the caller, and the answer for an unknown one."""
+        """Return the caller of a request, or the answer that refuses an unknown one."""
         given = asked.headers.get("authorization", "")
         # A token counts before a cookie: a program that sends one means it.
         if given:
@@ -149,7 +149,10 @@ class Guard:
 
 
 def _is_of_another_site(asked: HTTPConnection) -> bool:
-    """Return whether a browser says so; older ones, and all over plain HTTP from elsewhere, tell the origin alone."""
+    """Return whether a page of another site sent the request.
+
+    Older browsers, and all over plain HTTP from elsewhere, only send the origin.
+    """
     if site := asked.headers.get("sec-fetch-site"):
         return site not in ("same-origin", "none")
     origin = asked.headers.get("origin")
@@ -157,7 +160,7 @@ def _is_of_another_site(asked: HTTPConnection) -> bool:
 
 
 def _refusal_of_session(asked: HTTPConnection, caller: Caller) -> Response | None:
-    """Return the answer to a change that no page of this session sent; None if one did, or the caller has a token."""
+    """Return the answer to a change that no page of this session sent; None for a page's request or a token's."""
     # A form brings the token in its body, where vcdl.web.routes looks; whatever else does, in a header.
     is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
     if not caller.csrf or (is_form and not asked.scope["path"].startswith("/api/")):
@@ -178,12 +181,12 @@ def too_many(wait_s: float) -> Response:
 
 
 def _limit(path: str) -> int:
-    """Return the largest body accepted at a path."""
+    """Return the most bytes of a body at a path."""
     return CHUNK_BYTES if path.startswith("/api/v1/chunks/") else _MOST_BYTES
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """End the connection if a body is larger than announced, or stalls."""
+    """Pass a body on, and close the connection if it is larger than announced or stalls."""
     got, is_whole, end_s = 0, False, time.monotonic() + _BODY_S
 
     async def limited() -> Message:

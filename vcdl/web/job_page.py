@@ -1,4 +1,4 @@
-"""The pages' words and pictures of a job, and of the list of jobs, as HTML: whole at first, and in parts later."""
+"""Render a job and the list of jobs as HTML: whole pages, and the parts that change later."""
 
 import time
 from collections import Counter
@@ -38,17 +38,17 @@ from vcdl.wire.task import LOSS
 
 _FEED = 25
 _SETTINGS = 4
-"""Columns of the list for settings: more would push the time left off a screen of 1280 pixels."""
+"""Most columns of the list for settings: more would push the time left off a screen of 1280 pixels."""
 PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "epochs", "feed",
          "settings")  # fmt: skip
-"""The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
+"""Parts of a job's page that change while it runs: the id of their element and the name of their macro."""
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
 _MANY_HOSTS = 4
-"""If this many hosts had refusals, and half of all, the cause is common to them."""
+"""Number of hosts with refusals from which a common cause is assumed, if they are half of all hosts."""
 _AFTER_TROUBLE = "not shown while the job has the trouble above."
-"""Stands in for the sentence on speed, which would draw the eye from what is to be done first."""
+"""Replaces the sentence on speed, so that it does not distract from the trouble to be solved first."""
 _STALLED_S = 1800.0
-"""A running job without an event for so long has stalled."""
+"""Seconds without an event after which a running job is reported as stalled."""
 _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
@@ -56,7 +56,7 @@ _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]:
     """Return everything that a job's page shows, read at one moment.
 
-    With `is_public` it is for visitors: hosts are numbers, and the only words of submitters are names of job and
+    With `is_public` it is for visitors: hosts are numbered, and the only texts of submitters are the names of job and
     measures.
     """
     standing, row, report = view.standing, view.row(), view.report
@@ -109,7 +109,7 @@ FILES = {
     "curves.png": ("the curves", "image/png"),
     "confusion_matrix.csv": ("the confusion matrix", "text/csv"),
 }
-"""The files of a run that can be fetched: what each is, and its media type."""
+"""Files of a run that can be fetched: a description, and the media type."""
 
 
 class Pages:
@@ -159,7 +159,7 @@ class Pages:
         return {"charts": [chart for chart in charts if chart is not None], "table": table}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
-        """Return the part of a page of tables."""
+        """Return the part of a page that consists of tables."""
         macros: Any = self.environment.get_template("overview_parts.html").module
         return {"sections": str(macros.sections(sections))}
 
@@ -194,7 +194,10 @@ def _compared_row(row: ComparisonRow) -> Sequence[PageCell]:
 
 
 def _differing(rows: Sequence[JobRow]) -> dict[str, str]:
-    """Return the settings in which jobs of a page differ, those first that most jobs set, and their defaults."""
+    """Return the settings in which jobs of a page differ, with their defaults.
+
+    Settings that the most jobs set come first.
+    """
     defaults = {key: default for row in rows for key, (_, default) in row.settings.items()}
     counts = Counter(key for row in rows for key in row.settings)
     found = [key for key, _ in counts.most_common() if len({row.settings.get(key) for row in rows}) > 1]
@@ -204,7 +207,7 @@ def _differing(rows: Sequence[JobRow]) -> dict[str, str]:
 def _stream(view: JobView, standing: Standing, is_public: bool = False) -> StreamPicture | None:
     """Return the subtask stream up to now, or to the last event if nothing happened since.
 
-    With `is_public` hosts are numbers in the order in which they came.
+    With `is_public` hosts are numbered in the order in which they appeared.
     """
     spans = view.stream.spans(standing.now_s)
     if is_public:
@@ -225,13 +228,18 @@ def _stream(view: JobView, standing: Standing, is_public: bool = False) -> Strea
 
 
 def _ago(time_s: float, now_s: float | None = None) -> str:
-    """In whole minutes, so that a page on which nothing happens changes no more often; `now_s` None: it is now."""
+    """Return the time since a moment in whole minutes, so that an idle page does not change more often.
+
+    Args:
+        time_s: The moment, as Unix time.
+        now_s: The present; None: read the clock.
+    """
     minutes = max(0, int((time.time() if now_s is None else now_s) - time_s)) // 60
     return f"{duration(60 * minutes).removesuffix(' 00 s')} ago" if minutes else "less than a minute ago"
 
 
 def _nobody_works(view: JobView) -> str:
-    """Explain why no daemon serves this job, and name the command that starts them or the log to read."""
+    """Explain why no daemon serves this job, and name the command that starts daemons or the log to read."""
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.processes import standstills
 
@@ -247,7 +255,7 @@ def _nobody_works(view: JobView) -> str:
 
 
 def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
-    """Return news that a person should see first, the worst first; with `is_public` without causes."""
+    """Return the problems of a job, the worst first; with `is_public` without causes."""
     totals, found = view.report.totals, []
     if state is RunState.FAILED:
         found.append("The job was given up: a shard failed every time it was tried.")
@@ -287,7 +295,7 @@ def _since(view: JobView) -> str:
 
 
 def _setbacks(view: JobView, setbacks: int) -> str:
-    """Return what became of lost or refused subtasks, and whether one host is behind most of them."""
+    """Return what happened to lost or refused subtasks, and whether one host caused most of them."""
     refusals, by_host = Counter[str](), Counter[str]()
     for host in view.hosts.hosts.values():
         refusals.update(host.refused)
@@ -329,7 +337,7 @@ def epoch_lines(view: JobView) -> list[FeedLine]:
 
 
 def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
-    """Return what happened, with `further` sentences in between, the newest first."""
+    """Return the job's feed with `further` sentences merged in, the newest first."""
     lines = sorted([*view.feed, *further], key=lambda line: line.time_s, reverse=True)
     # Only neighbours are merged: what lies between two setbacks may be their cause.
     alike = (list(group) for _, group in groupby(lines, key=lambda line: line.cause or id(line)))
@@ -337,7 +345,7 @@ def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
 
 
 def _together(alike: list[FeedLine]) -> FeedLine:
-    """Merge setbacks in a row that say the same into one line, the newest first."""
+    """Merge successive setbacks with the same text into one line, the newest first."""
     newest = alike[0]
     if len(alike) == 1:
         return newest
@@ -354,13 +362,13 @@ def _prose(words: str) -> Markup:
 
 
 def _query(asked: Mapping[str, str | Sequence[str]], **changed: str) -> str:
-    """Return the query of an address with some values changed; empty ones are left out."""
+    """Return the query part of an address with some values changed; empty values are left out."""
     found = urlencode({name: value for name, value in {**asked, **changed}.items() if value}, doseq=True)
     return f"?{found}" if found else ""
 
 
 def _clock(time_s: float) -> str:
-    """Return a moment by the service's clock: the time, and the day unless it is today."""
+    """Return a moment as the time of day by the service's clock, with the date unless it is today."""
     moment, today = time.localtime(time_s), time.localtime()
     is_today = moment[:3] == today[:3]
     return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", moment)

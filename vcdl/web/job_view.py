@@ -1,4 +1,4 @@
-"""A job as the service sees it: the figures of its journal, followed in memory, so that a look costs what is new."""
+"""Follow a job's journal in memory, so that a page costs only the events since the last one."""
 
 import threading
 import time
@@ -30,11 +30,11 @@ from vcdl.trust.hosts import HostHistory
 from vcdl.trust.kept_hosts import shown_hosts
 
 _WINDOW = 6000
-"""Newest journal rows from which pictures and feed are made: about five for each drawn subtask."""
+"""Newest journal rows from which pictures and feed are drawn: about five for each drawn subtask."""
 _RECENT = 1000
-"""Newest journal rows kept in memory for those who follow a job."""
+"""Newest journal rows in memory for those who follow a job, so that it stays bounded."""
 _FEED = 60
-"""Sentences kept of a job's feed; the page shows 25."""
+"""Sentences in memory of a job's feed; enough, as the page shows 25."""
 _PROFILE_EVERY_S = 15.0
 """Seconds between two readings of the profile, which takes a while for a long journal."""
 
@@ -49,12 +49,15 @@ class FeedLine:
     """Unix time."""
     words: str
     cause: str = ""
-    """Outcome and reason of a setback, which is alike in lines that tell the same; empty: a line of its own."""
+    """Outcome and reason of a setback; lines with the same cause are merged. Empty: not merged."""
     host: str = ""
 
 
 class JobView:
-    """A job's figures, kept up to date. Several threads may use it; `current` keeps it from changing meanwhile."""
+    """The figures of a job, kept up to date.
+
+    Several threads may use a view; `current` prevents changes meanwhile.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -62,11 +65,11 @@ class JobView:
         self.hosts = HostHistory()
         self.stream = SubtaskStream()
         self.last_id = 0
-        """The journal's last row that is in the figures."""
+        """Number of the last journal row that is included in the figures."""
         self.feed: deque[FeedLine] = deque(maxlen=_FEED)
-        """Events other than the ends of epochs; the newest last."""
+        """Sentences of the last events other than the ends of epochs, oldest first."""
         self.recent: deque[Recorded] = deque(maxlen=_RECENT)
-        """The journal's last rows."""
+        """The last rows of the journal."""
         self._job: Job | None = None
         self._clock: Clock = SteadyClock().now_s
         self._folds: tuple[KeptState[Any], ...] = ()
@@ -98,17 +101,18 @@ class JobView:
 
     @property
     def standing(self) -> Standing:
-        """The standing of the run now. Raises RunFolderError, JobError, JournalError."""
+        """The present standing of the run. Raises RunFolderError, JobError, JournalError."""
         return Standing.of(self.folder, self.job, self.report, self._clock)
 
     def row(self) -> JobRow:
-        """Return its row in the list. Raises RunFolderError, JobError, JournalError."""
+        """Return the job's row in the list. Raises RunFolderError, JobError, JournalError."""
         return JobRow.of(self.standing, self.hosts.bringing)
 
     def rows_after(self, after: int, limit: int) -> list[Recorded]:
-        """Rows behind one, in order: from memory where many follow a job, from the journal otherwise.
+        """Return the rows after one, in order: from memory if they are recent, otherwise from the journal.
 
-        Raises JournalError.
+        Raises:
+            JournalError: The journal cannot be read.
         """
         if after >= self.last_id:
             return []
@@ -148,7 +152,12 @@ class JobView:
 
 
 def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
-    """Return the line of an event, if it has one; `before`, the stream up to it, knows the host of a lost subtask."""
+    """Return the feed line of an event, or None.
+
+    Args:
+        recorded: The event.
+        before: The stream up to the event, from which the host of a lost subtask is taken.
+    """
     host = cause = ""
     match event := recorded.event:
         case UpdateRefused() | ResultRefused():
@@ -168,9 +177,9 @@ class ProfileReader:
         self._due_s = 0.0
         self._words = ""
         self.stages: dict[str, tuple[int, float]] = {}
-        """Stage → subtasks that were folded in and their seconds in it, as of the last call of `sentence`."""
+        """Stage → number of applied subtasks with that stage and their seconds in it, as of the last `sentence`."""
         self.machines: dict[str, tuple[int, int, str]] = {}
-        """Host → bytes down and up, and its machine in words, likewise."""
+        """Host → bytes down and up, and a description of its machine, as of the last `sentence`."""
         self._busy = threading.Lock()
 
     def sentence(self, job: Job) -> str:
@@ -201,9 +210,9 @@ class ProfileReader:
 
 
 def signature_of(folder: RunFolder) -> Signature:
-    """Return sizes and times of a run's files, which change with every write.
+    """Return sizes and modification times of a run's files, which change with every write.
 
-    Reading changes nothing: SQLite creates an empty log for it.
+    Reading changes nothing, except that SQLite creates an empty log.
     """
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
     files = (folder.job_file, folder.journal_file, log, folder.summary_file, folder.note_file)

@@ -1,4 +1,4 @@
-"""Parts of a page, kept up to date by server-sent events: rendered once for all who watch the same."""
+"""Keep parts of a page up to date by server-sent events; a page is rendered once for all its watchers."""
 
 import asyncio
 import json
@@ -14,9 +14,9 @@ from vcdl.errors import VcdlError
 
 _log = logging.getLogger("vcdl.web")
 EVERY_S = 1.0
-"""Seconds between two looks, and so the least between two messages to a browser."""
+"""Seconds between two renderings, and so between two messages to a browser, at least."""
 _AT_EVERY_S = 100
-"""Most watchers of a page that are updated at each look; with more, all are updated less often."""
+"""Watchers of a page that are updated in each round, at most; with more, each is updated less often."""
 _PING_S = 15.0
 """Seconds after which a stream without news sends a comment, so that a lost reader is noticed."""
 _VALID_FOR_S = 10.0
@@ -25,7 +25,7 @@ MOST_WATCHERS = 500
 """Streams at once, since each holds a connection."""
 
 Parts = Mapping[str, str]
-"""HTML by the id of the element that it fills."""
+"""HTML of the parts of a page, by the id of the element that contains it."""
 
 
 def sse(event: str, data: str, row: int | None = None) -> bytes:
@@ -36,7 +36,7 @@ def sse(event: str, data: str, row: int | None = None) -> bytes:
 
 
 async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Messages of a stream, until its reader's token has ended: no later request would show that."""
+    """Yield the messages of a stream until its reader's token has ended, which no later request would check."""
     looked_s = time.monotonic()
     # Closed at once when the reader's token ends, so that `follow` gives its place back.
     async with aclosing(messages):
@@ -50,41 +50,43 @@ async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[
 
 @dataclass
 class _Page:
-    """A page that somebody watches."""
+    """One page with watchers."""
 
     render: Callable[[], Parts]
     parts: Parts = field(default_factory=dict)
     version: int = 0
     whole: bytes = b""
-    """The message with all parts."""
+    """Message with all parts."""
     delta: bytes = b""
-    """The message with those that the last version changed."""
+    """Message with the parts that the last version changed."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by the next version, which brings another one."""
+    """Set when the next version is ready, which has an event of its own."""
     watchers: int = 0
     task: asyncio.Task[None] | None = None
 
 
 class LivePages:
-    """The pages that somebody watches."""
+    """The pages that have watchers."""
 
     def __init__(self) -> None:
         self._pages: dict[str, _Page] = {}
 
     def parts(self, key: str) -> Parts:
-        """Return the parts of a page as its watchers have them; empty if it has none, or they are not up to date."""
+        """Return the parts of a page as its watchers have them; empty if there are none, or they are out of date."""
         parts = self._pages[key].parts if key in self._pages else {}
         return {} if parts.get("live-error") else parts
 
     @property
     def watchers(self) -> int:
-        """All who watch."""
+        """Number of watchers of all pages."""
         return sum(page.watchers for page in self._pages.values())
 
     async def follow(self, key: str, render: Callable[[], Parts]) -> AsyncGenerator[bytes, None]:
-        """Messages with the parts of a page, all of them first and those that change later.
+        """Yield messages with the parts of a page: first all of them, then those that change.
 
-        `key` names the page; whoever asks for the same one shares its rendering.
+        Args:
+            key: Names the page; watchers with the same key share its rendering.
+            render: Renders the parts.
         """
         page = self._pages.setdefault(key, _Page(render))
         page.watchers += 1

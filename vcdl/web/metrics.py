@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, added up when they are asked for, and again some seconds later at the earliest.
+"""Export metrics for Prometheus, computed at a request and cached for some seconds.
 
-Only open jobs have a `job` label, and for a day those that ended, in `vcdl_job_state`; no metric has one for a host or
-a workunit. What a project has had over the years would be thousands of series.
+Only open jobs have a `job` label, and, in `vcdl_job_state`, jobs that ended within a day. No metric has a label for a
+host or a workunit: over the years those would be thousands of series.
 """
 
 import json
@@ -41,7 +41,7 @@ _UNREADABLE = "unreadable"
 
 
 class Metrics:
-    """The text of all metrics."""
+    """The metrics of all jobs."""
 
     def __init__(self, catalogue: JobCatalogue) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -65,7 +65,7 @@ class _Collector:
     def __init__(self, catalogue: JobCatalogue) -> None:
         self._catalogue = catalogue
         self._over: dict[str, tuple[float, RunState]] = {}
-        """Name of a job that is over → when its summary was written, and how it ended."""
+        """Name of a finished job → when its summary was written, and how it ended."""
 
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily("vcdl_build", "The version of the service.", {"version": __version__})
@@ -96,7 +96,7 @@ class _Collector:
         yield from families.by_name.values()
 
     def _end_of(self, name: str) -> tuple[float, RunState]:
-        """Return when a job ended, and how, read once: there may be thousands. Raises OSError, ValueError."""
+        """Return when a job ended, and how; read once, as there may be thousands. Raises OSError, ValueError."""
         file = RunFolder(self._catalogue.runs / name).summary_file
         ended_s, known = file.stat().st_mtime, self._over.get(name)
         if known is None or known[0] != ended_s:

@@ -1,4 +1,4 @@
-"""The pages of hosts, of the server and of fleets: sections, each with a sentence and a table, as they are now."""
+"""Compute the pages of hosts, of the server and of fleets: sections with a sentence and a table each."""
 
 import os
 import shutil
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _MOST_JOBS, _MOST_HOSTS = 200, 200
 _ENDED = 20
-"""Ended instances shown, the newest: enough to see what keeps failing."""
+"""Most ended instances that are shown, newest first: enough to see what keeps failing."""
 _UNKNOWN = "–"
 _BAD = ("quarantined", "convicted", "doubtful", "banned")
-"""States of hosts that stand out."""
+"""States of hosts that are highlighted."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class PageCell:
 
     text: str
     kind: str = ""
-    """`good`, `bad`, `number`, `group` (a heading of rows) or `of-group`; empty: plain words."""
+    """Style of the cell: `good`, `bad`, `number`, `group` (a heading of rows) or `of-group`; empty: plain text."""
     job: str = ""
-    """The job to whose page it leads."""
+    """Name of the job to whose page the cell links."""
     action: str = ""
-    """The path to which its button posts."""
+    """Path to which the cell's button posts."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _host_row(
 
 
 def _silence(view: JobView, since_s: float) -> PageCell:
-    """Return the time since a moment of a job's clock; unknown in a simulation, whose clock is not ours."""
+    """Return the time since a moment of a job's clock; unknown in a simulation, whose clock is virtual."""
     is_known = since_s and view.folder.kind.has_wall_clock
     return _number(duration(max(0.0, time.time() - since_s)) if is_known else None)
 
@@ -144,7 +144,11 @@ def _job_row(view: JobView) -> Sequence[PageCell]:
 
 
 def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
-    """Backlog, speed and stores of the open jobs, the daemons of a project, and the machine. Raises RunFolderError."""
+    """Return the page of the server: backlog, speed and stores of open jobs, daemons, and the machine.
+
+    Raises:
+        RunFolderError: The folder of runs cannot be read.
+    """
     jobs = PageSection(
         "Open jobs", "", ("job", "store", "#at work", "#waiting", "#uploads waiting", "#updates/s", "#last event ago")
     )
@@ -188,12 +192,12 @@ def _daemons(runs: Path) -> Iterator[PageSection]:
 
 
 def fleets_page(files: Sequence[Path]) -> list[PageSection]:
-    """Return the fleets of these files: instances, money, notices."""
+    """Return the page of the fleets in these files: instances, money, notices."""
     return [_fleet(file) for file in files]
 
 
 def money_words(files: Sequence[Path]) -> str:
-    """Return the dollars of all these fleets, now and so far; empty if none can be read."""
+    """Return the dollars that all these fleets cost an hour and have cost; empty if none can be read."""
     from vcdl.fleet.cost import present_cost
     from vcdl.fleet.ledger import Ledger
     from vcdl.fleet.open import Fleet

@@ -1,8 +1,8 @@
-"""Pictures of a job as SVG, drawn from figures.
+"""Draw pictures of a job as SVG.
 
-Shapes stretch to the room that they get. Letters must not, so a chart is a picture without a scale of its own, with
-labels at percentages, and with the stretched shapes in another one inside. No script is needed: the words of a point,
-which a browser shows under the pointer, are the title of an invisible column around it.
+Shapes stretch to the available room, but letters must not. So a chart is a picture without a scale of its own, with
+labels at percentages, and with the stretched shapes in another picture inside. No script is needed: the text for a
+point, which a browser shows under the pointer, is the title of an invisible column around the point.
 """
 
 import math
@@ -23,25 +23,24 @@ from vcdl.report.wording import duration, plural
 from vcdl.wire.task import LOSS
 
 _WIDTH, _HEIGHT = 1000, 200
-"""Units of a chart; a picture is stretched to the room that it gets."""
+"""Width and height of a chart in its own units; a picture is stretched to the available room."""
 _POINTS = 300
-"""Most points of a line, since a screen shows no more; further epochs are merged."""
+"""Most points of a line, as a screen shows no more; further epochs are merged."""
 _DOTS = 60
-"""Most points that are marked, so that markers do not touch."""
+"""Most points with markers, so that markers do not touch."""
 _COLUMNS = 100
-"""Most columns that show their point's values; more would be narrower than a pointer is steady, and these take 17
-kB."""
+"""Most columns with a point's values, since more would be narrower than a pointer is steady; these take 17 kB."""
 _HOSTS = 24
 """Most hosts in the stream, those active last, because more rows would not fit a screen."""
 _LANES = 4
-"""Most subtasks of a host side by side."""
+"""Most subtasks of one host that are drawn side by side, so that rows stay readable."""
 _IDLE = 0.08
-"""The strip of time in which nothing happened, as a part of the time before it: it may last for days."""
+"""Width of the strip for time without events, which may be days, as a fraction of the time before."""
 _BARS = 12
 COLOURS = 6
 """Distinguishable lines of a comparison; further ones repeat the colours."""
 FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fate.REFUSED)
-"""In the order in which they are drawn: what matters lies above."""
+"""Fates in the order in which they are drawn: important ones cover others."""
 _MEANINGS = {Fate.SUPERSEDED: " (another copy came first)"}
 """Words of the legend for fates that their names do not explain."""
 
@@ -58,23 +57,23 @@ class Chart:
 
 @dataclass(frozen=True)
 class StreamPicture:
-    """The subtask stream."""
+    """A picture of the subtask stream."""
 
     rows: list[tuple[str, Markup]]
-    """Each host, and its row."""
+    """Rows of the picture: the host, and its subtasks."""
     left: str
     right: str
-    """The ends of its axis."""
+    """Labels of the axis' two ends."""
     counts: list[tuple[str, str]]
     """Class, and number and name, of each fate that occurs."""
     left_out: int
-    """Hosts without a row."""
+    """Number of hosts without a row."""
 
 
 @dataclass(frozen=True)
 class _Point:
     x: float
-    """Active seconds, or the epoch."""
+    """Place on the axis: active seconds, or the epoch."""
     mean: float
     low: float
     high: float
@@ -82,7 +81,7 @@ class _Point:
 
 
 def sparkline(course: Sequence[float], monitor: str) -> Markup:
-    """Return a small line of an epoch's means; empty for fewer than two."""
+    """Return a small line of the means of epochs; empty for fewer than two epochs."""
     # A diverged epoch has NaN or infinity, which would make every coordinate of the path invalid.
     values = [value for value in course if math.isfinite(value)]
     if len(values) < 2:
@@ -208,7 +207,7 @@ class _Scale:
 
     @classmethod
     def of(cls, values: Sequence[float], last: float, is_loss: bool, by_epoch: bool) -> "_Scale":
-        """Return the scale of some values; losses above 0 are drawn on a logarithmic one."""
+        """Return the scale for these values; losses above 0 are drawn on a logarithmic scale."""
         low, high = min(values), max(values)
         is_log = is_loss and low > 0
         # A constant course would divide by 0; a little room puts it into the middle.
@@ -287,13 +286,13 @@ def _thinned(points: list[_Point]) -> list[_Point]:
 def stream_picture(
     spans: Sequence[Span], end_s: float, right: str = "now", is_idle: bool = False
 ) -> StreamPicture | None:
-    """Return the subtask stream with a row for each host, or None without any.
+    """Return the subtask stream with a row for each host; None without subtasks.
 
     Args:
         spans: The subtasks.
         end_s: Unix time at the right end.
         right: The label of the right end.
-        is_idle: Nothing has happened since, which is drawn as a strip of fixed width.
+        is_idle: Whether nothing has happened since, which is drawn as a strip of fixed width.
     """
     if not spans:
         return None
@@ -364,7 +363,7 @@ def _range(begin: int, size: int) -> str:
 
 
 def _scaled(value: float, low: float, high: float, height: float) -> float:
-    """Return the position of a value from the top."""
+    """Return the distance of a value from the top."""
     return height / 2 if high == low else height - (value - low) / (high - low) * height
 
 
@@ -373,7 +372,7 @@ def _class(fate: Fate) -> str:
 
 
 def _svg(shapes: str, width: float, height: float, words: str, kind: str) -> Markup:
-    """Return a picture that stretches; `words` are for screen readers."""
+    """Return a picture that stretches; `words` is the description for screen readers."""
     return Markup(
         f'<svg class="{kind}" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(words)}">{shapes}</svg>'

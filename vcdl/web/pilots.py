@@ -1,6 +1,6 @@
-"""Pilots that reach a pool's folder through the service: each route is one act of theirs there.
+"""Serve pilots that reach a pool's folder through the service: each route is one act of a pilot.
 
-Every act may come twice, late, or with its answer lost: it names the workunit that it means.
+Every act may arrive twice or late, or its answer may be lost. So it names its workunit.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from vcdl.wire.workunit import WorkunitName
 
 router = APIRouter(prefix="/api/v1/pools/{name}", tags=["v1"])
 _REASON_CHARACTERS = 2000
-"""Characters kept of a pilot's reason for a failure, enough for a traceback's end."""
+"""Most characters of a pilot's reason for a failure: enough for a traceback's end."""
 _MOST_PILOTS = 64
 """Pilots of one token in a pool at once, so that a leaked token cannot fill the folder."""
 _HEADER_BYTES = 1 << 20
@@ -41,12 +41,12 @@ class TaskEnding(BaseModel):
     """The end of a task: an update, a reason, or neither."""
 
     sha256: str = Field(default="", max_length=64)
-    """SHA-256 of the update, whose pieces are here."""
+    """SHA-256 of the update, whose pieces have arrived."""
     reason: str = Field(default="", max_length=_REASON_CHARACTERS)
 
 
 def _run(request: Request, name: str) -> RunFolder:
-    """Return the folder of a run whose pool the caller may enter. Raises Forbidden, NoSuchJobError, RunFolderError."""
+    """Return the run's folder if the caller may use its pool. Raises Forbidden, NoSuchJobError, RunFolderError."""
     caller = request.state.caller
     if caller.role is not Role.WORKER:
         needs(caller, Role.OPERATOR)
@@ -61,10 +61,10 @@ def _pool(request: Request, name: str) -> PoolFolder:
 
 
 def _mailbox(request: Request, name: str, pilot: str) -> Mailbox:
-    """Return the mailbox of one of the caller's pilots; others' are closed. Raises Forbidden, DataError.
+    """Return the mailbox of one of the caller's pilots. Raises Forbidden, DataError.
 
-    A worker's pilot belongs to the caller's token and to the machine whose key comes with the request. Its name
-    contains both, and so does the host that is judged by its uploads. Machines with one token cannot act for one
+    A worker's pilot belongs to the caller's token and to the machine whose key is in the request. Its name contains
+    both, and so does the name of its host, which is judged by its uploads. Machines with one token cannot act for one
     another.
     """
     pool, caller = _pool(request, name), request.state.caller
@@ -79,7 +79,7 @@ def _mailbox(request: Request, name: str, pilot: str) -> Mailbox:
 
 @contextmanager
 def _held(request: Request, name: str, pilot: str) -> Iterator[Mailbox | None]:
-    """Hold the mailbox of one of the caller's pilots; None: it is gone. Raises Forbidden, DataError, RunFolderError."""
+    """Open the mailbox of a caller's pilot; None if it is gone. Raises Forbidden, DataError, RunFolderError."""
     mailbox = _mailbox(request, name, pilot)
     with folder_errors(mailbox.path), ExitStack() as stack:
         at_hand = None
@@ -116,7 +116,7 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
 
 @router.put("/mailboxes/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Create the pilot's mailbox and announce it."""
+    """Create the pilot's mailbox, and announce the pilot to the run."""
     mailbox, pool, number = _mailbox(request, name, pilot), _pool(request, name), request.state.caller.id
     with folder_errors(mailbox.path):
         of_caller = [other for other in pool.pilots() if other.startswith(f"{number}.")]
@@ -132,9 +132,9 @@ def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.post("/mailboxes/{pilot}/task")
 def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Take the next task, or the open one.
+    """Return the next task, or the one that is in progress.
 
-    In the answer, `mailbox` says whether the run still knows the pilot.
+    In the answer, `mailbox` is whether the run still knows the pilot.
     """
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
@@ -153,7 +153,7 @@ def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.delete("/mailboxes/{pilot}/task/{workunit}")
 def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
-    """Lay a task aside."""
+    """Drop a task that is no longer wanted."""
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
             mailbox.forget(workunit)
@@ -175,7 +175,7 @@ def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[
 def add_piece(
     request: Request, name: Name, pilot: Pilot, workunit: str, offset: Annotated[int, Query(ge=0)], piece: Piece
 ) -> dict[str, Any]:
-    """Add a piece of at most 1 MiB to an update; its answer is that of GET. One that comes twice changes nothing."""
+    """Append a piece of at most 1 MiB to an update; the answer is that of GET. A repeated piece changes nothing."""
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
             part, run = _partial_upload(mailbox, workunit), Run.open(_run(request, name))
@@ -199,7 +199,7 @@ def add_piece(
 def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
     """Record how a task ended.
 
-    In the answer, `mailbox` says whether it was still wanted.
+    In the answer, `mailbox` is whether the task was still wanted.
     """
     with _held(request, name, pilot) as mailbox:
         if not _is_at_work_on(mailbox, workunit):  # a repetition, or the run has given the pilot up
@@ -227,7 +227,7 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
 
 
 def _partial_upload(mailbox: Mailbox, workunit: str) -> FilePath:
-    """Return the file in which an update grows."""
+    """Return the file to which pieces of an update are appended."""
     return mailbox.path / f".{workunit}.part"
 
 
@@ -239,7 +239,7 @@ def _sha256(path: FilePath) -> str:
 
 
 def _is_at_work_on(mailbox: Mailbox | None, workunit: str) -> TypeGuard[Mailbox]:
-    """Return whether the mailbox exists and this is its task. Raises DataError for an invalid workunit."""
+    """Return whether the mailbox exists and this workunit is its task. Raises DataError for an invalid workunit."""
     try:
         WorkunitName.parse(workunit)
     except WorkunitError as error:

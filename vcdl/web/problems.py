@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 has them, `application/problem+json`, in the words of the command line."""
+"""Answer errors as `application/problem+json` (RFC 9457), with the messages of the command line."""
 
 from http import HTTPStatus
 

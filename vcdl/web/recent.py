@@ -1,6 +1,6 @@
-"""Answers of the last second, given again without asking twice.
+"""Cache the answers of the last second.
 
-Many clients follow the same job, and it changes with each upload.
+Many clients follow the same job, and its answers change with each upload.
 """
 
 import re
@@ -12,25 +12,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vcdl.web.live import EVERY_S
 
 _SHARED = re.compile(r"/api/v1/jobs(/[^/]+(/events)?)?")
-"""Paths whose answers are the same for all who may ask."""
+"""Paths whose answers are the same for every caller who may request them."""
 _CHANGING = re.compile(r"/(api/v1/)?(jobs|hosts|commands)(/.*)?")
-"""Paths below which whatever is not only asked changes a job."""
+"""Paths below which a request other than GET may change a job."""
 _MOST_BYTES = 1 << 18
-"""The largest answer that is kept."""
+"""Most bytes of a cached answer."""
 _MOST = 64
-"""Answers kept in memory, so that it stays bounded; the oldest goes first."""
+"""Most cached answers, so that memory stays bounded; the oldest is dropped first."""
 
 
 @dataclass(slots=True)
 class _Answer:
     asked_s: float
-    """When it was asked for: what it says is not older."""
+    """Time of the request: the answer is not older."""
     messages: list[Message] = field(default_factory=list)
     size_bytes: int = 0
 
 
 class RecentAnswers:
-    """A layer behind the checks of every request: what it gives again, its asker might have asked for."""
+    """A layer that answers from the cache.
+
+    It lies behind all checks of a request, so every caller who gets a cached answer might have requested it.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -61,7 +64,7 @@ class RecentAnswers:
             await send(message)
 
     def _keeping(self, key: tuple[str, bytes], send: Send) -> Send:
-        """Send an answer, and keep it if it is a whole one."""
+        """Send an answer, and cache it if it is complete."""
         # The dict of now: a change replaces it, so an answer that was on its way by then goes into the old one and is
         # not given again.
         answers, answer = self._answers, _Answer(time.monotonic())

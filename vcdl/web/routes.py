@@ -1,4 +1,4 @@
-"""The pages of the service, and what their forms do."""
+"""Serve the pages of the service, and handle their forms."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ Notice = Annotated[str, Query(max_length=40)]
 _drawing = threading.Lock()
 """Held while a movie is drawn, which takes seconds of processor time and some 300 MB for 100 000 subtasks."""
 _DRAWING_WAIT_S = 5.0
-"""Seconds that a request waits for it: who waits holds one of the service's threads."""
+"""Seconds that a request waits for this lock, so that it does not occupy one of the service's threads for longer."""
 
 _OVERVIEWS: Mapping[str, Callable[[WebService, str], list[PageSection]]] = {
     "Hosts": lambda service, job: hosts_page(service.catalogue, job),
@@ -182,7 +182,7 @@ def _logged_in(request: Request, service: WebService, subject: str | None, then:
 
 
 def _own_path(path: str) -> str:
-    """Return the path if it is one of this service, else the first page."""
+    """Return the path if it is one of this service, otherwise the first page."""
     # `//host` and `/\host` are other sites to a browser: a link to the login page must not lead away after it.
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"
@@ -194,7 +194,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _checked_form(request: Request, caller: Caller) -> dict[str, str]:
-    """Return a form that a page of this session has sent. Raises Forbidden for another."""
+    """Return a form that a page of this session has sent. Raises Forbidden for any other form."""
     form = await _form(request)
     if not caller.csrf or not is_same(form.get("csrf", ""), caller.csrf):
         raise Forbidden("this form is not of your session: load the page again")

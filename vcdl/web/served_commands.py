@@ -1,7 +1,6 @@
-"""Commands that a service runs for others, as child processes in the folder of its runs.
+"""Run commands of the command line for callers, as child processes in the folder of runs.
 
-So their words, their JSON and their exit codes are those of the command line there. Only the commands in the table
-below can be requested.
+So output, JSON and exit codes are those of the command line. Only the commands in the table below can be requested.
 """
 
 import re
@@ -20,20 +19,20 @@ from vcdl.files.children import Limits, confined_environment, run_child
 from vcdl.web.sessions import Role, service_folder
 
 _LONGEST_S = 150.0
-"""Seconds that a command may take, since others wait for its turn."""
+"""Most seconds of a command, since others wait for its turn."""
 _LONGEST_EXPORT_S = 3600.0
-"""Seconds that an export may take: a model of some gigabytes is read, checked and packed at the pace of the disk."""
+"""Most seconds of an export, which reads, checks and packs gigabytes at the speed of the disk."""
 _AT_ONCE, _IN_LINE, _WAIT_S = 2, 8, 30.0
-"""Commands that run at once, these and the waiting ones, and how long one waits."""
+"""Commands that run at once; commands that run or wait; seconds that a command waits."""
 _MOST_CHARACTERS = 4 << 20
 _KEPT_S = 3600.0
-"""Seconds for which an output is kept for its caller, so that forgotten ones do not fill the disk."""
+"""Seconds for which a command's file can be fetched, so that forgotten ones do not fill the disk."""
 _OUTPUT = re.compile(r"[A-Za-z0-9_-]{1,60}\.(keras|png|svg|pdf)")
 _TEXT = re.compile(r"[^\0-\x1f\x7f]{1,300}")
 _OF_THE_SERVER = ("grid.workers", "grid.servers", "boinc.share")
-"""Settings that the server decides."""
+"""Settings that only the server decides."""
 _PLANNED = ("stop.epochs", "data.shards", "training.local_epochs", "training.batch_size")
-"""Keys that a plan may change: others could name files of the server."""
+"""Keys that a plan may change; other keys could name files of the server."""
 
 _WRITES_ALWAYS = ("plot", "export")
 
@@ -46,43 +45,43 @@ class ServiceBusy(Unavailable):
 
 @dataclass(frozen=True)
 class CommandRule:
-    """The rule of a command: who may ask for it, and for what of it."""
+    """The rule of a command: which role may run it, on which jobs and with which options."""
 
     role: Role = Role.READER
     options: frozenset[str] = frozenset()
     jobs: int | None = 1
-    """The number of its arguments that name jobs; None: all."""
+    """Number of its arguments that name jobs; None: all."""
     writes: bool = False
     """Whether it writes a file with --output."""
     takes_new: bool = False
-    """Whether it takes the file of a job that is not there yet."""
+    """Whether it accepts a job that does not exist yet."""
     longest_s: float = _LONGEST_S
 
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A command that somebody asks for."""
+    """A caller's request for a command."""
 
     name: str
     arguments: Sequence[str]
     options: Options = field(default_factory=dict)
     output: str = ""
-    """The name of the file that it is to write; empty: none."""
+    """Name of the file that the command writes; empty: none."""
     columns: int = 80
-    """The width of the caller's terminal."""
+    """Width of the caller's terminal, in characters."""
     new: AbstractContextManager[Path] | None = None
-    """A job that is not there yet: its folder while the command runs. Arguments are then the runs to measure by."""
+    """A job that does not exist yet: its folder while the command runs. Arguments then name the runs to measure by."""
 
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """The output of a command."""
+    """The output and exit code of a command."""
 
     output: str
     errors: str
     exit_code: int
     file: str | None = None
-    """The name under which the file that it wrote can be fetched, once."""
+    """Name under which the file that it wrote can be fetched, once."""
 
 
 _JSON = frozenset({"--json"})
@@ -144,10 +143,15 @@ def _check_settings(command: str, settings: Iterable[str], role: Role) -> None:
 
 
 class CommandRunner:
-    """Runs commands in a folder of runs, some at a time."""
+    """Runs commands in a folder of runs, a limited number at a time."""
 
     def __init__(self, runs: Path, fleets: Sequence[Path] = ()) -> None:
-        """Prepare the commands; `fleets` are the files of fleets that a plan may name."""
+        """Prepare the commands.
+
+        Args:
+            runs: The folder of runs.
+            fleets: The files of fleets that a plan may name.
+        """
         self._runs = runs
         self._fleets = {file.stem: file for file in fleets}
         self._outputs = service_folder(runs) / "outputs"
@@ -155,9 +159,11 @@ class CommandRunner:
         self._line_up = threading.BoundedSemaphore(_IN_LINE)
 
     def run(self, request: CommandRequest, command: CommandRule) -> CommandAnswer:
-        """Run a command that `served_command` has let pass; its exit code tells whether it failed.
+        """Run a command that `served_command` has admitted, and return its output and exit code.
 
-        Raises RunFolderError, ServiceBusy, what `request.new` raises, and VcdlError when it takes too long.
+        Raises:
+            RunFolderError, ServiceBusy, VcdlError: It cannot be started, there are too many, or it takes too long.
+                Errors of `request.new` pass through.
         """
         environment = {**confined_environment(), "COLUMNS": str(request.columns)}
         # The service sets this to silence TensorFlow; to a command it would mean that a user wants to hear everything.
@@ -166,7 +172,7 @@ class CommandRunner:
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
                 done = run_child(
-                    *("vcdl", *self._words(request, output, new)),
+                    *("vcdl", *self._command_arguments(request, output, new)),
                     timeout_s=command.longest_s,
                     limits=None if new is None else Limits.for_foreign_files(command.longest_s),
                     cwd=self._runs,
@@ -189,13 +195,13 @@ class CommandRunner:
             raise RunFolderError("this file was fetched already, or its hour is over: ask for it again")
         return path
 
-    def _words(self, request: CommandRequest, output: Path | None, new: Path | None) -> list[str]:
+    def _command_arguments(self, request: CommandRequest, output: Path | None, new: Path | None) -> list[str]:
         words = request.name.split()
         for option, value in request.options.items():
             if value is True:
                 words.append(option)
             # As one word with `=`: a value that begins with a dash cannot become an option of its own.
-            words += [f"{option}={self._fleet(text) if option == '--fleet' else text}" for text in _texts(value)]
+            words += [f"{option}={self._fleet_file(text) if option == '--fleet' else text}" for text in _texts(value)]
         if output is not None:
             words.append(f"--output={output}")
         if request.name.startswith("hosts "):
@@ -208,7 +214,7 @@ class CommandRunner:
         # Behind `--` nothing is an option, whatever a caller calls a job.
         return [*words, "--", *arguments]
 
-    def _fleet(self, name: str) -> Path:
+    def _fleet_file(self, name: str) -> Path:
         """Return the file of a fleet. Raises JobError."""
         if name not in self._fleets:
             known = ", ".join(self._fleets) or "none: `vcdl serve --fleet` shows one"
@@ -227,7 +233,7 @@ class CommandRunner:
 
     @contextmanager
     def _output(self, request: CommandRequest) -> Iterator[Path | None]:
-        """Yield a place for the output file, which is removed if none was written."""
+        """Yield the path of the output file, which is removed if the command does not write it."""
         if not request.output:
             yield None
             return
@@ -247,7 +253,7 @@ class CommandRunner:
                 folder.rmdir()  # which one with a file in it is not
 
     def _without_server_paths(self, said: bytes, output: Path | None, request: CommandRequest, new: Path | None) -> str:
-        """Return a command's output without the paths of the server."""
+        """Return a command's output with the server's paths removed."""
         text = said[:_MOST_CHARACTERS].decode("utf-8", "replace")
         if output is not None:
             for path in (output, output.relative_to(self._runs)):
@@ -258,7 +264,11 @@ class CommandRunner:
 
 
 def _texts(value: bool | str | Sequence[str]) -> list[str]:
-    """Return one text or several, each a line without control characters. Raises JobError."""
+    """Return an option's value as one text or several.
+
+    Raises:
+        JobError: One has several lines or control characters.
+    """
     texts = [] if isinstance(value, bool) else [value] if isinstance(value, str) else [*value]
     for text in texts:
         if not _TEXT.fullmatch(text):

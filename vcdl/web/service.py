@@ -1,4 +1,4 @@
-"""The parts of the service together, and what a caller may have done with a job."""
+"""The parts of the service, and the checks of what a caller may do with a job."""
 
 import asyncio
 import hashlib
@@ -36,38 +36,38 @@ from vcdl.web.submissions import SentFile, Submissions, digest_of, started
 
 _log = logging.getLogger("vcdl.web")
 _STARTS_S = 30.0
-"""Longest wait for a process that resumes a run."""
+"""Most seconds to wait for a process that resumes a run, so that a request does not hang."""
 _RESUMES_AT_ONCE = 4
-"""Each takes one of the forty threads that answer pages, for as long."""
+"""Resumes at once, at most, since each takes one of the forty threads that answer pages."""
 
 
 class Forbidden(VcdlError):
-    """A caller lacks the role for what they ask."""
+    """The caller lacks the role for the request."""
 
 
 @dataclass
 class WebService:
-    """Everything that answers a request."""
+    """The parts that answer requests."""
 
     catalogue: JobCatalogue
     accounts: Accounts
     sessions: Sessions
     code: str
-    """The code in the address that `vcdl serve` prints: a browser that brings it is the owner's."""
+    """Code in the address that `vcdl serve` prints; a browser that sends it is logged in as the owner."""
     secure_cookies: bool = False
-    """Whether browsers reach the service by TLS alone."""
+    """Whether browsers reach the service by TLS alone, so that cookies are marked secure."""
     failed: RequestRate = field(default_factory=lambda: RequestRate(*FAILED_LOGINS))
-    """Failed logins by address, and by address and token."""
+    """Rates of failed logins, by address, and by address and token."""
     fleets: Sequence[Path] = ()
-    """The files of fleets that are shown."""
+    """Files of the fleets that are shown."""
     base: str = ""
-    """The path below which a web server has it."""
+    """Path below which a web server mounts the service."""
     is_public: bool = False
     """Whether visitors without a token may see the list of jobs and the jobs' pages."""
     pages: Pages = field(init=False)
     live: LivePages = field(default_factory=LivePages)
     data_bytes: int = 50 << 30
-    """Room for data on their way."""
+    """Most bytes of uploaded data that belong to no job yet."""
     metrics: Metrics = field(init=False)
     chunks: ChunkStore = field(init=False)
     submissions: Submissions = field(init=False)
@@ -87,15 +87,23 @@ class WebService:
 
     @classmethod
     def over(cls, runs: Path, **options: Any) -> Self:
-        """Return the service over a folder of runs; `options` are further fields. Raises RunFolderError."""
+        """Return the service over a folder of runs. Raises RunFolderError.
+
+        Args:
+            runs: The folder of runs.
+            options: Further fields.
+        """
         return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), **options)
 
     def of_token(self, token: str, address: str) -> tuple[Caller | None, float]:
         """Return the caller with a token, or None and the seconds that its address should wait.
 
-        A wrong token is counted for itself, and is not looked up if it comes too often. It is also counted for its
-        address, whose further wrong tokens have to wait. Right ones are let in meanwhile, as others may share the
-        address. 256 bits cannot be guessed: the limit is for the load. Raises RunFolderError.
+        A wrong token is counted, and is not looked up if it is sent too often. It is also counted for its
+        address, whose further wrong tokens have to wait. Right tokens are accepted meanwhile, as others may share the
+        address. 256 bits cannot be guessed: the limit protects against load.
+
+        Raises:
+            RunFolderError: The accounts cannot be read.
         """
         pair = f"{address} {hashlib.sha256(token.encode(errors='replace')).hexdigest()}"
         if (wait_s := self.failed.wait_s(pair)) > 0:
@@ -108,7 +116,7 @@ class WebService:
         return caller, wait_s
 
     def caller_of_subject(self, subject: str) -> Caller | None:
-        """Return the caller with a session. Raises RunFolderError."""
+        """Return the caller of a session's subject. Raises RunFolderError."""
         return Caller(OWNER, Role.OPERATOR) if subject == OWNER else self.accounts.caller(subject)
 
     def is_valid(self, caller: Caller) -> bool:
@@ -116,9 +124,13 @@ class WebService:
         return self.caller_of_subject(caller.id or OWNER) is not None
 
     async def submit(self, caller: Caller, key: str, job: str, files: list[SentFile], wait_s: float) -> str | int:
-        """Submit a job in its turn; return its name, or its place in the line after `wait_s` seconds.
+        """Submit a job when its turn comes.
 
-        Raises JobError, DataError, ModelError, RunFolderError, LineFull.
+        Returns the job's name, or its place in the line after `wait_s` seconds.
+
+        Raises:
+            JobError, DataError, ModelError, RunFolderError, LineFull: The job is refused, cannot be stored, or the line
+                is full.
         """
         ticket = self.line.enter(caller.name, key, digest_of(job, files), lambda: self._submit(caller, key, job, files))
         # Waited for without a thread: threads answer pages, and a submission takes minutes.
@@ -145,14 +157,16 @@ class WebService:
     def folder(self, name: str) -> RunFolder:
         """Return the folder of a job that has started.
 
-        Raises NoSuchJobError, and RunFolderError for one that is about to.
+        Raises:
+            NoSuchJobError: There is no such job.
+            RunFolderError: The job is about to start.
         """
         if self.submissions.is_beginning(name):
             raise RunFolderError(f"{name} is about to begin: try again in some seconds")
         return self.catalogue.folder(name)
 
     def stop(self, caller: Caller, name: str) -> str:
-        """Ask a job to pause; returns what happens now. Raises Forbidden, NoSuchJobError, RunFolderError."""
+        """Request that a job pauses; return what happens now. Raises Forbidden, NoSuchJobError, RunFolderError."""
         with self._noted(caller, "stop", name):
             if not ask_to_pause(folder := self.folder(name)):
                 state = "finished" if is_finished(folder) else "not being run"
@@ -168,9 +182,9 @@ class WebService:
             return self._go_on(name)
 
     def resume_killed(self) -> None:
-        """Continue the submitted jobs whose process died, for example in a reboot: their submitters cannot see to it.
+        """Resume the submitted jobs whose process died, for example in a reboot: their submitters cannot do that.
 
-        Each is tried once, so a job that crashes the machine does so once per start of the service.
+        Each job is tried once, so a job that crashes the machine does so once per start of the service.
         """
         for is_over, name in self.catalogue.listed():
             try:
@@ -206,7 +220,11 @@ class WebService:
         return f"{name} continues"
 
     def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:
-        """Run a command for a caller; its own failure is in the answer. Raises VcdlError for what may not be asked."""
+        """Run a command for a caller. Its own failure is part of the answer.
+
+        Raises:
+            VcdlError: The caller may not run it.
+        """
         command, jobs = served_command(request, caller.role)
         if request.new is not None and caller.role < Role.SUBMITTER:
             raise Forbidden(f"{caller.name} may not send a job: this needs the role submitter")
@@ -236,7 +254,7 @@ class WebService:
 
     @contextmanager
     def _noted(self, caller: Caller, action: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
-        """Let a caller do something with a job, if it is theirs, and note what came of it. Raises Forbidden."""
+        """Run the block's act on a caller's job if the caller may, and record the outcome. Raises Forbidden."""
         try:
             # Refusals are in the audit log too: they show who tries what.
             if caller.role < role:
@@ -258,7 +276,7 @@ class WebService:
 
 
 def _refuse_own_code(folder: RunFolder) -> None:
-    """Raises RunFolderError for a run whose model brings code, which no process of the service may run."""
+    """Refuse a run whose model brings code, which no process of the service may run. Raises RunFolderError."""
     if read_frozen(folder).model.code is not None:
         raise RunFolderError(
             f"{folder.path.name} brings code of its own, and a service runs none: use `vcdl` on its machine"
@@ -281,13 +299,13 @@ def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | Non
 
 
 async def service_of(request: Request) -> WebService:
-    """Return the service that a request is for."""
+    """Return the service that received a request."""
     service: WebService = request.app.state.service
     return service
 
 
 async def caller_of(request: Request) -> Caller:
-    """Return the caller."""
+    """Return the caller of a request."""
     caller: Caller = request.state.caller
     return caller
 
@@ -308,4 +326,4 @@ async def _submitter(caller: CallerHere) -> Caller:
 
 
 SubmitterHere = Annotated[Caller, Depends(_submitter)]
-"""The caller, who has that role."""
+"""The caller, who has the role submitter."""

@@ -1,7 +1,7 @@
-"""Callers: their roles, the sessions of browsers, and the code by which the owner of a folder logs in.
+"""Identify callers: their roles, browsers' sessions, and the code by which the owner of a folder logs in.
 
-A session is a cookie that the service has signed. It names a subject and an end, and is kept nowhere: it outlives a
-restart of the service, and ends with its subject's token.
+A session is a cookie that the service has signed. It contains a subject and an expiry time, and is stored nowhere: it
+survives a restart of the service, and ends with its subject's token.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from vcdl.files.atomic import keep_first
 COOKIE = "vcdl_session"
 SESSION_S = 7 * 24 * 3600.0
 OWNER = "owner"
-"""The subject of whoever started the service, and saw its address with the code."""
+"""Subject of the person who started the service and saw its address with the code."""
 FOLDER = ".service"
-"""The service's own folder among the runs; only its owner may look into it."""
+"""The service's own folder among the runs; only its owner may read it."""
 _KEY_BYTES = 32
 """Bytes of the key that signs sessions, as many as its hash has."""
 
@@ -29,7 +29,7 @@ class Role(IntEnum):
     """A caller's rights. READER, SUBMITTER and OPERATOR each include those of the one before; WORKER is separate."""
 
     WORKER = 0
-    """Pilots' acts in a pool, and nothing else."""
+    """Acts of pilots in a pool, and nothing else."""
     READER = 1
     SUBMITTER = 2
     OPERATOR = 3
@@ -40,9 +40,9 @@ class TokenBounds:
     """The bounds of a token beyond its role."""
 
     job: str | None = None
-    """The only job whose pool a worker may enter; None: all jobs'."""
+    """The only job whose pool a worker may use; None: all jobs."""
     budget_usd: float | None = None
-    """The most that a submitter's jobs may cost by fleets; None: any amount."""
+    """Most dollars that a submitter's jobs may cost by fleets; None: unlimited."""
     boinc_account: int | None = None
     """The BOINC account to whose hosts a submitter may restrict jobs; None: not allowed."""
 
@@ -52,15 +52,15 @@ UNBOUNDED = TokenBounds()
 
 @dataclass(frozen=True)
 class Caller:
-    """A caller, and what it may do."""
+    """A caller and its rights."""
 
     name: str
     role: Role
     id: str = ""
-    """The token's id; empty: it is the owner."""
+    """Id of the token; empty: the caller is the owner."""
     bounds: TokenBounds = UNBOUNDED
     csrf: str = ""
-    """The secret that a form of this session must bring; empty: the caller has no session, but a token."""
+    """Secret that a form of this session must send; empty: the caller uses a token and has no session."""
 
 
 class Sessions:
@@ -71,7 +71,7 @@ class Sessions:
 
     @classmethod
     def of(cls, runs: Path) -> "Sessions":
-        """Sessions signed by the key in a folder of runs, which is made where there is none. Raises RunFolderError."""
+        """Return the sessions signed by a folder's key, which is created if there is none. Raises RunFolderError."""
         path = service_folder(runs) / "session_key"
         with folder_errors(path.parent):
             key = keep_first(path, secrets.token_bytes(_KEY_BYTES))
@@ -80,7 +80,7 @@ class Sessions:
         return cls(key)
 
     def begin(self, subject: str) -> str:
-        """Return a cookie for a subject."""
+        """Return a new session's cookie for a subject."""
         text = f"{subject}.{time.time() + SESSION_S:.0f}.{secrets.token_urlsafe(12)}"
         return f"{text}.{self._sign('session', text)}"
 
@@ -94,7 +94,7 @@ class Sessions:
         return subject if time.time() < float(end_s) else None
 
     def csrf(self, cookie: str) -> str:
-        """Return the secret in forms of this session: another site knows neither it nor the cookie."""
+        """Return the secret for forms of this session: another site can read neither the secret nor the cookie."""
         return self._sign("form", cookie)
 
     def _sign(self, purpose: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""The page of a run as one file: style and curves are in it, and it asks for nothing when it is opened."""
+"""Write the page of a run as one file, which contains style and curves and loads nothing else."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -13,14 +13,14 @@ from vcdl.web.job_view import JobView
 def write_page(folder: RunFolder, file: Path) -> None:
     """Write the page of a run, finished or not.
 
-    Hosts are numbers in it, as for a visitor of the service: its reader need not know whose machines trained.
+    Hosts are numbered, as for a visitor of the service: readers need not know whose machines trained.
 
     Args:
         folder: The run.
-        file: Where to write; it is there whole or not at all.
+        file: The file to write; it is replaced atomically.
 
     Raises:
-        RunFolderError: The run cannot be read, or the file not be written.
+        RunFolderError: The run cannot be read, or the file cannot be written.
         JobError, JournalError: The run cannot be read.
     """
     pages = Pages()

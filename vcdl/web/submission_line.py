@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from vcdl.errors import JobError, Unavailable
 
 AT_ONCE = 2
-"""Submissions that are checked at once: with one, a job whose check takes all of its three minutes stops all others."""
+"""Submissions that are checked at once: with one, a job whose check takes its three minutes would stop all others."""
 MOST_WAITING = 100
 """Submissions that wait: at some six seconds each the last one waits for five minutes."""
 RETRY_S = 10
 
 
 class LineFull(Unavailable):
-    """There is no place in the line now."""
+    """The line has no free place now."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +34,25 @@ class Ticket:
     digest: str
     work: Callable[[], str]
     outcome: "Future[str | BaseException]" = field(default_factory=Future)
-    """The job's name, or the error: as a value, since an exception might never be retrieved."""
+    """The job's name, or the error: stored as a value, since an exception might never be retrieved."""
 
 
 class SubmissionLine:
-    """Tickets in their order."""
+    """The tickets, in the order in which they will be served."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[Ticket] = deque()
         self._last: dict[str, Ticket] = {}
-        """Caller → its last ticket, which may be through."""
+        """Caller → its last ticket, which may be done."""
         self._threads = 0
 
     def enter(self, caller: str, key: str, digest: str, work: Callable[[], str]) -> Ticket:
-        """Return a new ticket, or the one that this key has already.
+        """Return a new ticket, or the one that this key already has.
 
-        Raises JobError for the key of another submission, and LineFull.
+        Raises:
+            JobError: The key belongs to another submission.
+            LineFull: There is no free place.
         """
         with self._lock:
             last = self._last.get(caller)
@@ -73,12 +75,12 @@ class SubmissionLine:
         return ticket
 
     def place(self, ticket: Ticket) -> int:
-        """Return its place among those that wait, 1 for the next one, or 0 if it is being checked."""
+        """Return a ticket's place in the line, 1 for the next; 0 while it is checked."""
         with self._lock:
             return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget a ticket whose error was reported: the same submission may be right the next time."""
+        """Forget a ticket whose error was reported, so that the same key may be used again."""
         with self._lock:
             if self._last.get(ticket.caller) is ticket:
                 del self._last[ticket.caller]
@@ -99,5 +101,5 @@ class SubmissionLine:
 
 
 def another_job() -> JobError:
-    """Return the error of a key that comes again with another job."""
+    """Return the error for a key that is sent again with another job."""
     return JobError("this Idempotency-Key was used for another job: take a new one")

@@ -1,7 +1,7 @@
-"""Jobs that come through the service: a whole job or none, once per key, without access to the server's files.
+"""Accept jobs through the service: completely or not at all, once per key, without access to the server's files.
 
-A submission is a job file, and the files that it names, in a separate folder. The row in the service's database makes
-it a job. A kill before that row leaves nothing; after it, the job starts when the service starts again.
+A submission is a job file and the files that it names, in a separate folder. The row in the service's database makes it
+a job. A kill before that row leaves nothing; after it, the job starts when the service starts again.
 """
 
 import hashlib
@@ -41,14 +41,14 @@ _REFUSED = (
     *(("model", "python"), ("model", "hub"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
     *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
 )
-"""Keys that lead out of a submission (to code, files, another machine), or that the server decides."""
+"""Keys that a submission may not set: they lead out of it (to code, files, another machine), or the server decides."""
 _FILES = {
     ("model", "keras_json"): (".json",),
     ("model", "keras"): (".keras",),
     ("model", "weights"): WEIGHTS_ENDINGS,
     ("data", "npz"): (".npz",),
 }
-"""Keys that name a file of the submission, and its endings. No other file is written: Python would import some."""
+"""Keys that name a file of the submission, with allowed endings. No other file is written: Python would import some."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
 CHECK_S = 180.0
 """Seconds that the check of a job may take, so that a hostile job cannot hold the line; most take six."""
@@ -56,7 +56,7 @@ _LOOKED_AT = "looked-at-"
 _OPEN_JOBS = 10
 """Jobs of a submitter that may be open at once, so that one cannot take all clients."""
 _OPEN_BYTES = 50 << 30
-"""The data that they may hold, counted in whole chunks."""
+"""Most bytes of data of a submitter's open jobs, counted in whole chunks."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class SentFile:
 
     name: Annotated[str, Field(max_length=100)]
     chunks: Annotated[tuple[str, ...], Field(max_length=10_000)]
-    """Its content, by the SHA-256 of its pieces."""
+    """Content of the file: the SHA-256 of its chunks, in order."""
 
 
 class Submissions:
@@ -76,18 +76,20 @@ class Submissions:
         self._runs = runs
         self._folder = service_folder(runs) / "jobs"
         self._notes = service_folder(runs) / "notes"
-        """Our files about a job, outside the folders of what was sent, so that no submission can bring one."""
+        """Folder of our own files about jobs, outside of the submissions' folders: no submission can bring one."""
         self._accounts = accounts
         self._chunks = chunks
         self._lock = threading.Lock()
         self._reserved: dict[str, tuple[str, int]] = {}
-        """Name of a job that is written and checked now → its submitter, and the bytes that it takes."""
+        """Name of a job that is being written and checked → its submitter, and its bytes."""
         self._project = project_of(runs)
 
     def submit(self, caller: Caller, key: str, text: str, files: list[SentFile]) -> str:
-        """Take a job and begin it; returns its name, the same one for the same key.
+        """Check, store and start a job; return its name, the same one for the same key.
 
-        Raises JobError, DataError, ModelError for a job that is refused, and RunFolderError; nothing is left then.
+        Raises:
+            JobError, DataError, ModelError, RunFolderError: The job is refused or cannot be stored; nothing of it is
+                left.
         """
         digest = digest_of(text, files)
         size_bytes = sum(len(file.chunks) for file in files) * CHUNK_BYTES
@@ -123,14 +125,14 @@ class Submissions:
 
     @contextmanager
     def looked_at(self, caller: Caller, text: str, files: list[SentFile]) -> Iterator[Path]:
-        """Yield the folder of a job that is only inspected, until the block ends. Raises as `submit`."""
+        """Yield the folder of a job that is only inspected, and removed at the end of the block. Raises as `submit`."""
         values = _checked_values(text, files)
         with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
             self._write(caller, folder := Path(path) / values["name"], values, files)
             yield folder
 
     def begin_those_left(self) -> None:
-        """Start accepted jobs that had not started when the service ended, and remove what never became a job."""
+        """Start accepted jobs that had not started when the service ended, and remove incomplete submissions."""
         taken = set(self._accounts.submitted_jobs())
         for left in self._folder.parent.glob(f"{_LOOKED_AT}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -145,7 +147,7 @@ class Submissions:
                 self._begin(name)
 
     def _remove_ended(self) -> None:
-        """Remove what was sent with finished jobs, whose runs have all they need. Reasons of failed starts stay."""
+        """Remove the files of finished jobs' submissions, which no run needs. Reasons of failed starts stay."""
         with suppress(OSError):
             for folder in self._folder.iterdir():
                 name = folder.name
@@ -155,7 +157,7 @@ class Submissions:
                         note.unlink(missing_ok=True)
 
     def failure(self, name: str) -> str:
-        """Return why a job did not start; empty if there is no reason."""
+        """Return why a job did not start; empty if it started or may still start."""
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
@@ -163,7 +165,7 @@ class Submissions:
         return ""
 
     def is_beginning(self, name: str) -> bool:
-        """Return whether a job was accepted and has no folder yet."""
+        """Return whether a job was accepted and has no run folder yet."""
         if not _JOB_NAME.fullmatch(name):
             return False
         folder = self._folder / name
@@ -221,7 +223,7 @@ class Submissions:
         return bool(self.failure(name)) or RunFolder(self._runs / name).summary_file.is_file()
 
     def _free_name(self, name: str) -> str:
-        """Return a name that no job has or had."""
+        """Return a name that no job has or ever had."""
         for longer in numbered_names(name):
             is_known = longer in self._reserved or self._accounts.submitter(longer) is not None
             if not is_known and not (self._runs / longer).exists():
@@ -249,7 +251,7 @@ class Submissions:
         save_job(job, folder / "job.yaml")
 
     def _check(self, folder: Path) -> None:
-        """`vcdl check` in a process of its own, which gets no more than its limits. Raises JobError with its words."""
+        """Run `vcdl check` in a process with limited resources. Raises JobError with its message."""
         limits = Limits.for_foreign_files(CHECK_S)
         with folder_errors(self._notes):
             self._notes.mkdir(mode=0o700, exist_ok=True)
@@ -272,7 +274,7 @@ class Submissions:
             raise JobError(_words(done.stderr.decode("utf-8", "replace"), folder))
 
     def _begin(self, name: str) -> None:
-        """Begin a job in a process of its own, which outlives the service."""
+        """Start a job in a process that outlives the service."""
         threading.Thread(target=self._run, args=(name,), name=f"vcdl-submission-{name}", daemon=True).start()
 
     def _run(self, name: str) -> None:
@@ -379,7 +381,7 @@ def _words(output: str, folder: Path) -> str:
 
 
 def _without(folder: Path, words: str) -> str:
-    """Words without the server's path."""
+    """Return a message without a path of the server."""
     for path in (str(folder), os.path.relpath(folder)):
         words = words.replace(f"{path}/", "").replace(path, "")
     return words

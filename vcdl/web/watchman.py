@@ -1,4 +1,4 @@
-"""A watchman over the jobs of a service: done, failed, stalled, collapsed, store away, host no longer believed."""
+"""Watch the jobs of a service, and send alerts: done, failed, stalled, collapsed, store unavailable, host banned."""
 
 import json
 import logging
@@ -23,30 +23,37 @@ from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder
 
 _EVERY_S = 15.0
-"""Seconds between two looks at all jobs: an alert may be that late."""
+"""Seconds between two checks of all jobs: an alert may be so late."""
 _STORES_EVERY = 4
-"""Looks between two questions to a store, because each costs a connection."""
+"""Checks between two queries of a store, because each costs a connection."""
 _log = logging.getLogger("vcdl.web")
 
 
 class Watchman:
-    """Checks all jobs regularly. What it has reported is stored, so a restart of the service repeats nothing."""
+    """Checks all jobs regularly.
+
+    Reported alerts are stored, so that a restart of the service repeats none.
+    """
 
     def __init__(self, catalogue: JobCatalogue, channel: AlertChannel) -> None:
-        """Raises RunFolderError."""
+        """Prepare the watchman.
+
+        Raises:
+            RunFolderError: The stored alerts cannot be read.
+        """
         self._catalogue = catalogue
         self._channel = channel
         self._file = service_folder(catalogue.runs) / "alerts.json"
         self._looks = 0
         self._away: dict[str, str] = {}
-        """Jobs whose store is away, and why."""
+        """Reasons why jobs' stores are unavailable, by job."""
 
     def begin(self) -> None:
-        """Look from now on, in a thread of its own."""
+        """Start to check the jobs, in a thread of its own."""
         threading.Thread(target=self._look_for_ever, name="vcdl-watchman", daemon=True).start()
 
     def look(self, now_s: float | None = None) -> list[str]:
-        """Report what is new; return why something could not be reported. Raises RunFolderError."""
+        """Report new alerts; return why some could not be sent. Raises RunFolderError."""
         now_s = time.time() if now_s is None else now_s
         were_open, sent = self._read()
         are_open = {name for is_over, name in self._catalogue.listed() if not is_over}
@@ -74,7 +81,7 @@ class Watchman:
         return {f"host {name}: banned": "BOINC's scheduler turns it away" for name in sorted(banned)}
 
     def _read(self) -> tuple[set[str], tuple[str, ...]]:
-        """Return the jobs that were open, and what was reported of them; nothing at the first look."""
+        """Return the jobs that were open at the last check, and the alerts that were sent; empty at the first check."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(self._file.read_text(encoding="utf-8"))
             return set(map(str, state["open"])), tuple(map(str, state.get("reported", state.get("told"))))
@@ -102,7 +109,7 @@ class Watchman:
             yield "store away", why
 
     def _store_trouble(self, view: JobView) -> str:
-        """Why the store of a job does not answer; asked every minute. Empty: it does, or is a folder."""
+        """Return why the store of a job does not answer; empty if it does, or is a folder. Queried once a minute."""
         name = view.folder.path.name
         if self._looks % _STORES_EVERY == 0:
             self._away.pop(name, None)

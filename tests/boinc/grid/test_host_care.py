@@ -144,22 +144,22 @@ def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
 ) -> None:
     with caplog.at_level(logging.INFO, "vcdl.hosts"):
         care = HostCare(hosts.project, hosts.database)
-        care.look()
+        care.suspend_failing()
     assert "host-1 gets no work until" in caplog.text
     assert (quota(hosts, 1), quota(hosts, 2)) == ((1, USED_UP), (2000, 9))
     report_doubles_the_quota(hosts)
     assert quota(hosts, 1)[1] >= 2 * 256, "not one task for each that it still reports, on 256 processors"
     pass_time(hosts, 601)
-    HostCare(hosts.project, hosts.database).look()
+    HostCare(hosts.project, hosts.database).suspend_failing()
     assert quota(hosts, 1) == (1, 0)
     hosts.standin.execute("UPDATE host_app_version SET n_jobs_today = 1 WHERE host_id = 1")  # it is sent one
     hosts.send("mnist_e0001_s000_a0_v000000", 1)
-    HostCare(hosts.project, hosts.database).look()
+    HostCare(hosts.project, hosts.database).suspend_failing()
     assert quota(hosts, 1) == (1, USED_UP), "the report of its one task does not bring it the next one"
     hosts.report("mnist_e0001_s000_a0_v000000")
     row = hosts.result_of("mnist_e0001_s000_a0_v000000")
     hosts.update("result", row["id"], received_time=int(time.time()) + 1)
-    HostCare(hosts.project, hosts.database).look()
+    HostCare(hosts.project, hosts.database).suspend_failing()
     assert quota(hosts, 1) == (1, 0), "its task was good: it has work again"
 
 
@@ -182,12 +182,12 @@ def test_a_host_whose_clock_is_ahead_rests_as_it_gives_up_whatever_it_gets(hosts
 
 @pytest.mark.boinc
 def test_a_host_rests_in_an_app_version_that_it_never_had_and_after_its_job_was_stopped(hosts: World) -> None:
-    HostCare(hosts.project, hosts.database).look()
+    HostCare(hosts.project, hosts.database).suspend_failing()
     clear_job(hosts.project, hosts.database, "mnist", forget_on_clients=False)  # as `vcdl stop`
     for row in hosts.rows("SELECT id FROM workunit"):
         hosts.update("workunit", row["id"], error_mask=16)
     hosts.standin.insert("app_version", appid=hosts.app_id, version_num=200)
-    HostCare(hosts.project, hosts.database).look()
+    HostCare(hosts.project, hosts.database).suspend_failing()
     rows = hosts.rows("SELECT max_jobs_per_day, n_jobs_today FROM host_app_version WHERE host_id = 1")
     assert [tuple(row.values()) for row in rows] == [(1, USED_UP)] * 2
     assert set(read_rests(hosts.project).of) == {1}

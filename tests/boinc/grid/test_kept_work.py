@@ -119,12 +119,12 @@ def test_what_every_host_of_the_account_has_had_is_given_up(world: World, kept: 
     asks(world, "ada")
     copies = SecondCopies(world.database, "mnist", ADA)
     ended(world, kept, Outcome.CLIENT_ERROR)
-    copies.look(queue_empty=True)
+    copies.replicate_late(queue_empty=True)
     assert world.row(kept)["error_mask"] == 0  # another host may still come
     world.update("result", world.result_of(kept)["id"], received_time=int(time.time()) - 31)
-    SecondCopies(world.database, "mnist").look(queue_empty=True)
+    SecondCopies(world.database, "mnist").replicate_late(queue_empty=True)
     assert world.row(kept)["error_mask"] == 0  # of all hosts one has not had it
-    SecondCopies(world.database, "mnist", ADA).look(queue_empty=True)
+    SecondCopies(world.database, "mnist", ADA).replicate_late(queue_empty=True)
     world.transition()
     assert world.row(kept)["assimilate_state"] == Assimilate.READY
     (outcome,) = world.claimed()

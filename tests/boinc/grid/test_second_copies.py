@@ -34,7 +34,7 @@ def sent(world: World, name: str, host: int, ago_s: int) -> None:
 
 
 def look(world: World, queue_empty: bool = True, job: str = "mnist") -> None:
-    SecondCopies(world.database, job).look(queue_empty=queue_empty)
+    SecondCopies(world.database, job).replicate_late(queue_empty=queue_empty)
 
 
 def assigned(world: World) -> list[tuple[int, str]]:

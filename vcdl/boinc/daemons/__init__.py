@@ -1,4 +1,7 @@
-"""The daemons of VCDL on a BOINC server: listed in config.xml; bin/start and bin/stop start, watch and end them."""
+"""The daemons of VCDL on a BOINC server.
+
+config.xml lists them; BOINC's bin/start and bin/stop start, watch and stop them.
+"""
 
 import os
 

@@ -1,4 +1,7 @@
-"""`vcdl_assimilator`: the parameter server of a project's jobs; any number may run, and claim rows by transactions."""
+"""`vcdl_assimilator`: apply the uploads of a project's jobs to their weights.
+
+Any number of these daemons may run: each claims rows of BOINC's database in transactions of its own.
+"""
 
 import logging
 import sys
@@ -26,10 +29,14 @@ _log = logging.getLogger("vcdl.loop.assimilator")
 
 
 class Assimilation:
-    """The parameter server of one job: it folds the job's uploads into its weights."""
+    """The parameter server of one job: applies the job's uploads to its weights."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
-        """Raises VcdlError."""
+        """Open the job's run and store, and record what a killed server has applied.
+
+        Raises:
+            VcdlError: The run or its store cannot be opened.
+        """
         run = Run.open(folder)
         self._name, self._folder = run.name, folder
         self._journal = run.journal()
@@ -42,7 +49,11 @@ class Assimilation:
         self._history.advance()  # the log is about what happens from here on
 
     def run_once(self) -> bool:
-        """Fold what waits. Raises VcdlError."""
+        """Apply the uploads that wait.
+
+        Raises:
+            VcdlError: The job cannot continue now.
+        """
         self._history.advance(_log_event)
         if self._history.state.stop is not None:
             return False  # results that still arrive are no longer wanted; they are concluded with the orphans
@@ -78,7 +89,7 @@ class Assimilation:
             return worked
 
     def _one_by_one(self) -> bool:
-        """Process rows one at a time, and quarantine one that fails, so that it never blocks the queue."""
+        """Process rows one at a time, so that one that fails is quarantined and does not block the queue."""
         self._results.at_most = 1
         try:
             # No longer than one normal claim, as the other jobs wait for their turn.
@@ -101,7 +112,10 @@ class Assimilation:
             return True
 
     def _quarantine(self, failed: Collection[str], error: Exception) -> None:
-        """Quarantine only the rows that failed, not those that became ready meanwhile or that another server has."""
+        """Quarantine the rows that failed.
+
+        Rows that became ready meanwhile, or that another server has claimed, stay.
+        """
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         # A turn of its own: the one in which the row failed was rolled back, and its locks are gone.
         with self._results.turn():
@@ -127,7 +141,7 @@ def _log_event(recorded: Recorded) -> None:
 
 
 class AssimilatorDaemon:
-    """Goes round the open jobs."""
+    """The daemon: each round processes every open job, then concludes results without an open job."""
 
     def __init__(self, project: BoincProject) -> None:
         self._project = project
@@ -137,13 +151,20 @@ class AssimilatorDaemon:
         self._saw_runs = True
 
     def run_once(self) -> bool:
-        """Process the open jobs once, then the results that belong to none. Raises GridError."""
+        """Process the open jobs once, then the results that belong to no open job.
+
+        Raises:
+            GridError: The project cannot be read.
+        """
         # Jobs first: what they conclude must not be read as orphans.
         worked = self._jobs.run_once()
         return self._conclude_orphans() > 0 or worked
 
     def _conclude_orphans(self) -> int:
-        """Conclude results of no open job and count them; none while no job can be seen, as all would be orphans."""
+        """Conclude results without an open job, and return their number.
+
+        Concludes none while no job can be seen: an unmounted disk would make orphans of all results.
+        """
         sees_runs = self._project.has_runs
         if self._saw_runs and not sees_runs:
             _log.warning(
@@ -164,7 +185,7 @@ class AssimilatorDaemon:
 
 
 def main() -> ExitCode:
-    """Assimilate until it is stopped."""
+    """Run the daemon until it is stopped."""
     return run_daemon("vcdl_assimilator", __doc__.partition("\n")[0], AssimilatorDaemon, _IDLE_S)
 
 

@@ -27,7 +27,7 @@ from vcdl.files.children import start_child
 
 _IDLE_S = 1.0
 _WAITING = 64
-"""Connections that wait for a process."""
+"""Connections that may queue for a free process."""
 _ENDS_WITHIN_S = 10.0
 _LONGEST_REST_S = 60.0
 _SCRIPT = "vcdl_validate"
@@ -36,9 +36,12 @@ _log = logging.getLogger("vcdl.checker")
 
 @contextmanager
 def socket_address(project: BoincProject) -> Iterator[str]:
-    """Yield an address of the socket within the 108 bytes that one may have.
+    """Yield a path to the checker's socket that fits a Unix socket address (108 bytes).
 
-    Raises OSError if its folder is missing.
+    The path is short however deep the project's folder is.
+
+    Raises:
+        OSError: The folder of the socket is missing.
     """
     path = project.checker_socket
     # A project's folder may be deep, and bind() takes 108 bytes. Through /proc/self/fd the address is short whatever
@@ -63,10 +66,14 @@ def connect(project: BoincProject) -> socket.socket:
 
 
 class Checkers:
-    """The socket, and the processes that answer at it."""
+    """The checker's socket, and the processes that serve it."""
 
     def __init__(self, project: BoincProject) -> None:
-        """Raises GridError when there can be no socket."""
+        """Create the socket.
+
+        Raises:
+            GridError: The socket cannot be created.
+        """
         self._project = project
         self._path = project.checker_socket
         self._listener = self._listen()
@@ -78,7 +85,11 @@ class Checkers:
         _log.info("%d processes answer at %s", self._wanted, self._path.relative_to(project.path))
 
     def run_once(self) -> bool:
-        """Start the processes that are missing. Raises nothing: without any, the scripts do the work."""
+        """Start the processes that are missing.
+
+        Raises:
+            nothing: without the checker, `vcdl_validate` checks uploads itself.
+        """
         ended = [process for process in self.processes if process.poll() is not None]
         for process in ended:
             self.processes.remove(process)
@@ -97,7 +108,7 @@ class Checkers:
         return False
 
     def close(self) -> None:
-        """End the processes, each after the upload that it is at."""
+        """Stop the processes; each finishes the upload that it is checking."""
         with suppress(OSError):
             if os.stat(self._path).st_ino == self._identity:  # not that of a younger daemon
                 self._path.unlink()
@@ -141,13 +152,17 @@ class Checkers:
 
 
 def _validators(project: BoincProject) -> int:
-    """Return the number of script_validators on this machine that may ask at once; at least 1. Raises GridError."""
+    """Return the number of script_validators on this machine that may connect at once; at least 1.
+
+    Raises:
+        GridError: config.xml cannot be read.
+    """
     daemons = ServerConfig.at(project.path).daemons_here
     return max(1, sum(_SCRIPT in daemon.command and not daemon.disabled for daemon in daemons))
 
 
 def main() -> ExitCode:
-    """Keep the processes running until it is stopped."""
+    """Run the daemon until it is stopped."""
     return run_daemon("vcdl_checker", __doc__.partition("\n")[0], Checkers, _IDLE_S)
 
 

@@ -1,6 +1,6 @@
-"""A process of `vcdl_checker`: answers one script of the project's user after the other, until its input closes.
+"""A process of `vcdl_checker`: serves one check request after the other, until its standard input closes.
 
-Trouble of this machine is answered with LATER: the script then does the work itself.
+If this machine cannot do the check, the answer is LATER, and the script does the work itself.
 """
 
 import logging
@@ -21,8 +21,9 @@ from vcdl.errors import ExitCode, VcdlError
 
 _SENT_WITHIN_S = 5.0
 _MOST_BYTES = 1 << 14
+# A check takes milliseconds, the first one with a model seconds.
 _LONGEST_S = 240
-"""A check takes milliseconds, a first one with a model seconds; the scripts wait for 300 s."""
+"""Seconds after which a check is killed: less than the 300 s for which scripts wait, so that they learn of it."""
 _MOST_WORDS = 2000
 _CREDENTIALS = struct.Struct("3i")
 _log = logging.getLogger("vcdl.checker")
@@ -46,7 +47,11 @@ def serve(listener: socket.socket, runs: OpenedRuns, until: int) -> None:
 
 
 def _answer(connection: socket.socket, runs: OpenedRuns) -> None:
-    """Answer one script. Raises OSError when it is gone, or does not say in time what it asks."""
+    """Answer one check request.
+
+    Raises:
+        OSError: The script has gone, or did not send its request in time.
+    """
     # The kernel says who asks, so that nothing depends on the socket's mode alone.
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user not in (os.geteuid(), 0):
@@ -75,7 +80,7 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def judged(runs: OpenedRuns, file: Path) -> Verdict:
-    """Return the verdict; LATER if this machine cannot read the file, or `validate` has a bug."""
+    """Return the verdict on an upload; LATER if this machine cannot read it, or if `validate` has a bug."""
     # SIGALRM keeps its default action and kills the process, also inside HDF5 or TensorFlow, where no Python code runs.
     # The script sees the end of the connection and checks for itself; the daemon starts another process.
     signal.alarm(_LONGEST_S)
@@ -92,7 +97,7 @@ def judged(runs: OpenedRuns, file: Path) -> Verdict:
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """Serve the listening socket with this number, for the project in this folder."""
+    """Serve check requests; the arguments are the number of the listening socket and the project's folder."""
     number, folder = arguments
     for each in (signal.SIGINT, signal.SIGHUP):  # of a terminal; the daemon closes the input
         signal.signal(each, signal.SIG_IGN)

@@ -1,8 +1,8 @@
-"""A daemon of ours behaves as BOINC's own do.
+"""Run a daemon of ours the way BOINC runs its own.
 
-It takes `-d N` or `--debug_level N`, `--one_pass` and `--project-dir DIR` (default: above bin/), and logs to stderr.
-SIGHUP, SIGTERM and Ctrl-C end it at once, which loses nothing; stop_daemons ends it after its round. bin/stop does not
-wait, and a bin/start that finds the old one's lock leaves it down.
+It takes `-d N` or `--debug_level N`, `--one_pass` and `--project-dir DIR` (default: the folder above bin/), and logs to
+stderr. SIGHUP, SIGTERM and Ctrl-C end it at once, which loses nothing; the file stop_daemons ends it after the current
+round. bin/stop does not wait for that, and a bin/start that finds the old process' lock does not start a new one.
 """
 
 import argparse
@@ -21,10 +21,10 @@ _LEVELS = {1: logging.ERROR, 2: logging.INFO, 3: logging.DEBUG, 4: logging.DEBUG
 
 
 class Rounds(Protocol):
-    """The work of a daemon, over everything or for one job."""
+    """The work of a daemon, for all jobs or for one."""
 
     def run_once(self) -> bool:
-        """Make one round; returns whether there was anything to do."""
+        """Run one round, and return whether there was anything to do."""
         ...
 
     def close(self) -> None: ...
@@ -79,7 +79,10 @@ def _one_pass(rounds: Rounds, log: logging.Logger) -> ExitCode:
 
 
 def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logger) -> float:
-    """Make a round; returns the seconds to wait. Trouble of all jobs may pass, too, as an upgrade of BOINC."""
+    """Run one round, and return the seconds to wait before the next.
+
+    A failure of all jobs is retried as well: it may be temporary, such as an upgrade of BOINC.
+    """
     try:
         worked = rounds.run_once()
     except VcdlError as error:
@@ -108,7 +111,7 @@ def _parser(name: str, what: str) -> argparse.ArgumentParser:
 
 
 def add_project_option(parser: argparse.ArgumentParser) -> None:
-    """`--project-dir DIR`, as every program of ours in a project's bin/ has it."""
+    """Add the option `--project-dir DIR`, which every program of ours in a project's bin/ has."""
     parser.add_argument(
         "--project-dir",
         type=Path,

@@ -1,4 +1,7 @@
-"""`vcdl_evaluator`: measures versions of the open jobs, and writes results at their end, apart as Keras lives in it."""
+"""`vcdl_evaluator`: measure versions of the open jobs' weights, and write the results when a job ends.
+
+It is a process of its own because only it needs Keras.
+"""
 
 import logging
 import sys
@@ -22,16 +25,24 @@ _log = logging.getLogger("vcdl.loop.evaluator")
 
 
 class Evaluation:
-    """Evaluates one job."""
+    """Evaluates the versions of one job."""
 
     def __init__(self, folder: RunFolder) -> None:
-        """Raises VcdlError."""
+        """Open the job's run.
+
+        Raises:
+            VcdlError: The run cannot be opened.
+        """
         self._run = Run.open(folder)
         self._journal = self._run.journal()
         self._evaluator = Evaluator(self._run, self._journal)
 
     def run_once(self) -> bool:
-        """Evaluate what is wanted. Raises VcdlError."""
+        """Evaluate the versions that are due.
+
+        Raises:
+            VcdlError: The job cannot be evaluated now.
+        """
         count, run = self._evaluator.run_once(), self._run
         if count:
             _log.debug("%s: %d versions or uploads measured", run.name, count)
@@ -50,7 +61,7 @@ class Evaluation:
         self._journal.close()
 
     def _drop_weights(self, stopped: StopDecided) -> None:
-        """Empty the store: the results are written, and no daemon needs its weights any more."""
+        """Delete the job's weights from its store: the results are written, and no daemon needs them any more."""
         with closing(self._run.store()) as store:
             drop_weights(store, self._run.snapshots(store), stopped)
 
@@ -61,7 +72,7 @@ def evaluations(project: BoincProject) -> OpenJobs:
 
 
 def main() -> ExitCode:
-    """Evaluate until it is stopped."""
+    """Run the daemon until it is stopped."""
     return run_daemon("vcdl_evaluator", __doc__.partition("\n")[0], evaluations, _IDLE_S)
 
 

@@ -1,4 +1,7 @@
-"""The open jobs of a project, each with a daemon's part of its own: one job's trouble holds up none of the others."""
+"""Run a daemon's rounds over the open jobs of a project.
+
+Each job has a part of its own, so that a failure of one job does not hold up the others.
+"""
 
 import logging
 from collections.abc import Callable
@@ -32,18 +35,21 @@ class _Job:
     part: Rounds | None = None
     attempts: Attempts = field(default_factory=Attempts)
     stamp: Identity | None = None
-    """The state of the job's file when the part was put together."""
+    """Identity of the job's file when the part was set up."""
 
 
 def _stamp(folder: RunFolder) -> Identity | None:
-    """Return the state of a job's file; None if it is unreadable: opening the job reports why."""
+    """Return the identity of a job's file; None if it is unreadable (opening the job then reports why)."""
     with suppress(OSError):
         return identity_of(folder.job_file)
     return None
 
 
 class OpenJobs:
-    """The rounds over the open jobs: a part is put together for each new job, and closed when its job is over."""
+    """The rounds over the open jobs.
+
+    A part is set up for each new job, and closed when its job is over.
+    """
 
     def __init__(
         self,
@@ -64,7 +70,11 @@ class OpenJobs:
         self._jobs: dict[RunFolder, _Job] = {}
 
     def run_once(self) -> bool:
-        """Serve each job once; returns whether any had anything to do. Raises GridUnavailable: no job can continue."""
+        """Serve each job once, and return whether any had work.
+
+        Raises:
+            GridUnavailable: No job can continue.
+        """
         folders = self._runs(self._project)
         for ended in self._jobs.keys() - set(folders):
             # Closed before others are served: an ended job holds a journal, a store's connection and the run's lock.

@@ -1,4 +1,7 @@
-"""The runs of a project against which uploads are checked: opened once, and again when their files have changed."""
+"""Keep the runs open against which uploads are checked.
+
+A run is opened once, and again when its files have changed.
+"""
 
 from collections import OrderedDict
 

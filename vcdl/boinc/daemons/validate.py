@@ -1,17 +1,19 @@
-"""`vcdl_validate FILE`: BOINC's script_validator runs it for each result, as the only gate before credit and loop.
+"""`vcdl_validate FILE`: check one upload; BOINC's script_validator runs it for each result.
 
-    exit 0    the upload is valid
-    exit 10   it is refused: its host gets no credit, BOINC gives the workunit to another, the journal has the reason
-    exit 3    it could not be looked at, after some tries
+This is the only check before the host gets credit and the loop applies the upload.
+
+exit 0    the upload is valid
+exit 10   it is refused: its host gets no credit, BOINC reissues the workunit, and the journal records the reason
+exit 3    it could not be checked, after several tries
 
 The launcher asks the resident checker first (vcdl.boinc.daemons.checker), and starts this program only when it does not
-answer. To BOINC everything but 0 and 3 is a refusal, a Python that cannot start (1) as well. So the launcher turns all
-but 0 and 10 into 3, upon which BOINC asks again. That may spend one of the few results that a workunit may have, hence
-the tries.
+answer. BOINC takes every exit code but 0 and 3 for a refusal, even 1 of a Python that cannot start. So the launcher
+turns all codes but 0 and 10 into 3, upon which BOINC repeats the check. A repetition may use up one of the few results
+that a workunit may have, hence the tries.
 
 A refusal never stops a daemon, and nothing of the upload is executed: it is read as raw arrays (vcdl.checks).
-The file's name says which workunit it is for: of the other arguments that script_validator offers, none arrives
-in BOINC 8.3.
+
+The file's name contains the workunit's: of the other arguments that script_validator offers, none arrives in BOINC 8.3.
 """
 
 import argparse
@@ -46,7 +48,7 @@ _BETWEEN_TRIES_S = 2.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to BOINC about an upload."""
+    """The answer to BOINC on an upload."""
 
     code: int
     """The script's exit code."""
@@ -59,7 +61,11 @@ def refused(why: str) -> Verdict:
 
 
 def validate(runs: OpenedRuns, file: Path) -> Verdict:
-    """Check an upload. Raises VcdlError or OSError if this machine cannot read it, which refuses no upload."""
+    """Check an upload.
+
+    Raises:
+        VcdlError, OSError: This machine cannot read it. The upload is not refused for that.
+    """
     verdict = _verdict(runs, file)
     # Only below upload/: the script may be called by hand on any file, and must not delete it.
     if verdict.code == REFUSED and file.parent.resolve().is_relative_to(runs.project.upload_dir.resolve()):
@@ -68,7 +74,7 @@ def validate(runs: OpenedRuns, file: Path) -> Verdict:
 
 
 def _free(file: Path) -> None:
-    """Delete a refused upload: BOINC never deletes it, and it is not needed any more."""
+    """Delete a refused upload: BOINC never deletes it, and nothing needs it."""
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
@@ -127,7 +133,10 @@ def _host_of(runs: OpenedRuns, result: str) -> str:
 
 
 def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused | None:
-    """Why an upload is refused; of a late one whose base is not kept any more, only the header is looked at."""
+    """Return why an upload is refused; None if it is valid.
+
+    If the base of a late upload is no longer stored, only the header is checked.
+    """
     try:
         is_file = stat.S_ISREG(file.stat().st_mode)
     except FileNotFoundError:
@@ -152,9 +161,12 @@ def _is_applied(run: Run, workunit: str) -> bool:
 
 
 def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: str) -> None:
-    """Record a valid upload of an applied subtask that the assimilator will not see.
+    """Record a valid upload of a subtask that was applied before, unless the assimilator will record it.
 
-    It sees each workunit's canonical result only. Raises GridError, JournalError.
+    The assimilator reads each workunit's canonical result only.
+
+    Raises:
+        GridError, JournalError: The database or the journal cannot be used.
     """
     rows = database.execute(
         "SELECT r.id, r.hostid, w.canonical_resultid FROM result r JOIN workunit w ON w.id = r.workunitid"
@@ -168,7 +180,7 @@ def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: 
 
 
 def main() -> int:
-    """Check one result, with some tries; returns the exit code."""
+    """Check one result, with retries, and return the exit code."""
     parser = argparse.ArgumentParser(prog="vcdl_validate", description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE")
     add_project_option(parser)

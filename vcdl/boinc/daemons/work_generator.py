@@ -1,4 +1,7 @@
-"""`vcdl_work_generator`: acts on the journal of each open job; one a project, which may be killed at any moment."""
+"""`vcdl_work_generator`: create the workunits of each open job, as its journal and coordinator require.
+
+One daemon serves a project. It may be killed at any moment.
+"""
 
 import logging
 import sys
@@ -46,24 +49,29 @@ from vcdl.run.run import Run
 from vcdl.trust.kept_hosts import hosts_out
 
 _IDLE_S = 1.0
+# Images compress to half their size, and are four times as large as float32.
 _SHARD_EXPANDS = 8
-"""Compressed bytes of a shard → float32 in memory, at most: images compress to half and become four times as long."""
+"""Largest ratio of a shard in memory (float32) to its compressed file: enough for images."""
 _DISK_VECTORS = 8
-"""Weights as they come, update, and checkpoints with an optimizer's moments, two while one is replaced."""
+"""Copies of the weights on a client's disk, at most: download, update, and two checkpoints with moments."""
 _SCRATCH_BYTES = 256 << 20
 _PUBLISHED_EVERY_S = 1.0
 _PUBLISHED_BYTES = 4 << 30
 """Room for the published versions of a job."""
 _HEADER_BYTES = 1 << 20
-"""Most bytes of an update in addition to its weights."""
+"""Most bytes that an update has in addition to its weights."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 
 class Generation:
-    """Makes the workunits of one job, and holds the run's lock while the job is not paused."""
+    """Creates the workunits of one job, and holds the run's lock while the job is not paused."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
-        """Raises VcdlError."""
+        """Open the job's run and grid.
+
+        Raises:
+            VcdlError: The run or its store cannot be opened.
+        """
         run = Run.open(folder)
         journal = run.journal()
         with closing(journal):
@@ -77,12 +85,16 @@ class Generation:
         self._credit = Credit(database, run.name, [of_sample * samples for samples in run.prepared.shard_samples])
         self._database = database
         self._taken_back = 0
-        """The last conviction for which credit was revoked."""
+        """Number of the last ban for which credit was revoked."""
         self._lock: RunLock | None = None
         self._is_cleared = False
 
     def run_once(self) -> bool:
-        """Bring the job one step further. Raises VcdlError."""
+        """Run one round of the job's loop.
+
+        Raises:
+            VcdlError: The job cannot continue now.
+        """
         # First, also while stopped: other processes (assimilators, evaluator, `vcdl set`) write to the journal.
         self._loop.follow()
         if self._loop.ended is not None:
@@ -104,7 +116,10 @@ class Generation:
         self._loop.close()
 
     def _take_credit_back(self) -> None:
-        """Revoke the credit of convicted hosts' uploads. A restart finds nothing more to revoke."""
+        """Revoke the credit that banned hosts got for their uploads.
+
+        A restart repeats this, and finds nothing more to revoke.
+        """
         for row in self._loop.journal.keyed(HostConvicted.keyed_by[0]):
             # Each round reads all convictions, which are few, and acts on new ones. take_back is idempotent, so a
             # restart may repeat them.
@@ -115,7 +130,7 @@ class Generation:
                 self._taken_back = row.id
 
     def _publishing(self, run: Run) -> Publishing | None:
-        """Return how often to publish new weights, so that the versions clients may have take bounded room."""
+        """Return the interval at which new weights are published, so that all published versions fit a fixed space."""
         if not self._grid.offers_newest:
             return None
         deadline_s = run.job.boinc.deadline_s
@@ -126,7 +141,7 @@ class Generation:
         return Publishing(max(_PUBLISHED_EVERY_S, every_s), deadline_s)
 
     def _begin(self) -> None:
-        """Begin the first session, or one after a pause; a daemon that was started again continues one."""
+        """Record the start of the first session, or of one after a pause; a restarted daemon continues the session."""
         if self._lock is None:
             lock = RunLock(self._folder)
             # Not a `with`: the lock is held over many rounds, and released by a pause or `close`.
@@ -139,7 +154,7 @@ class Generation:
             self._loop.begin_session(resumed=history.paused is not None)
 
     def _pause(self) -> bool:
-        """Cancel everything that is out; it is reissued when the job is resumed."""
+        """Cancel all open workunits; they are reissued when the job is resumed."""
         is_new = self._loop.coordinator.history.paused is None
         # Only the first round after the request writes the pause; later ones find it in the journal.
         if is_new:
@@ -148,7 +163,7 @@ class Generation:
         return is_new
 
     def _clear(self) -> None:
-        """Clear the grid of a stopped job, in each round until that has succeeded."""
+        """Remove a stopped job's files and workunits from the grid; retried in each round until it succeeds."""
         # Clients keep their sticky files here: another job may use the same data. `vcdl project forget` has them
         # deleted.
         if self._loop.coordinator.history.stop is not None and not self._is_cleared:
@@ -162,7 +177,7 @@ class Generation:
 
 
 class _Log(RunObserver):
-    """Logs what happened."""
+    """Logs what the loop did."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -193,7 +208,12 @@ def _runtime_bytes(project: BoincProject) -> int:
 def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
     """Return BOINC's settings for a run's subtasks.
 
-    `runtime_bytes` is the size of a delivered runtime. Raises OSError.
+    Args:
+        run: The run.
+        runtime_bytes: The size of a delivered runtime.
+
+    Raises:
+        OSError: A file of the run cannot be read.
     """
     job, prepared = run.job, run.prepared
     samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
@@ -220,13 +240,17 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
 
 
 class Clearing:
-    """Removes what a finished job left, because its work generator was killed or failed."""
+    """Removes the files and workunits that a finished job left because its work generator was killed or failed."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
         self._project, self._database, self._name = project, database, folder.path.name
 
     def run_once(self) -> bool:
-        """Raises GridError."""
+        """Remove them.
+
+        Raises:
+            GridError: The project or its database cannot be used.
+        """
         clear_job(self._project, self._database, self._name, forget_on_clients=False)
         return True
 
@@ -242,7 +266,7 @@ def left_staged(project: BoincProject) -> list[RunFolder]:
 
 
 class WorkGenerators:
-    """Goes round the open jobs and those that were not cleared away, and looks after the hosts."""
+    """The daemon: each round serves every open job, clears away ended jobs, and suspends or readmits hosts."""
 
     def __init__(self, project: BoincProject) -> None:
         self._project = project
@@ -256,12 +280,12 @@ class WorkGenerators:
         worked = self._jobs.run_once()
         # After the open jobs, whose manifests tell which shared files are still needed.
         self._left.run_once()
-        self._care.look(self._quarantined)
+        self._care.suspend_failing(self._quarantined)
         self._page.write_when_due()
         return worked
 
     def _quarantined(self) -> dict[int, str]:
-        """Return the hosts that an open job for strangers has in quarantine, with the reason."""
+        """Return the hosts that an open job with strangers has quarantined, with the reason."""
         found: dict[int, str] = {}
         for folder in open_runs(self._project):
             with suppress(JobError, RunFolderError, JournalError):  # the job's own part says what is wrong
@@ -276,7 +300,7 @@ class WorkGenerators:
 
 
 def main() -> ExitCode:
-    """Generate work until it is stopped."""
+    """Run the daemon until it is stopped."""
     return run_daemon("vcdl_work_generator", __doc__.partition("\n")[0], WorkGenerators, _IDLE_S)
 
 

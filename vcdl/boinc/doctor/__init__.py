@@ -1,4 +1,7 @@
-"""The doctor: all that is known to go wrong in a BOINC project with VCDL, with cures. Each group has a tuple CHECKS."""
+"""Find known faults of a BOINC project with VCDL, and name their cures.
+
+Each module holds a group of checks, in a tuple CHECKS.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

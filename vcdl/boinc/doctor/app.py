@@ -1,4 +1,4 @@
-"""Checks of our app and its versions: in the database, in download/, and signed."""
+"""Check our app and its versions in the database and in download/, with their signatures."""
 
 import tempfile
 import xml.etree.ElementTree as ElementTree
@@ -104,7 +104,7 @@ def _wrong(installation: Installation, file: _File) -> str:
 
 
 def signing_key(installation: Installation) -> Iterator[Finding]:
-    """Check the private signing key, whose owner can run anything on the volunteers' computers."""
+    """Check who can read the private signing key, whose owner can run anything on the volunteers' computers."""
     key = installation.config.key_dir / "code_sign_private"
     if key.is_file():
         yield warning(

@@ -1,4 +1,4 @@
-"""Ask the project's web server as a client does."""
+"""Send HTTP requests to the project's web server, as a client does."""
 
 import http.client
 import urllib.error
@@ -8,30 +8,34 @@ from dataclasses import dataclass
 from vcdl.errors.backoff import within
 
 _TIMEOUT_S = 20
-"""Seconds for an answer of a web server, slow scripts included."""
+"""Seconds within which a web server must answer: enough for slow scripts."""
 _LONGEST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply with a status of success."""
+    """A reply with a success status."""
 
     body: str
-    """One character a byte."""
+    """The reply's bytes as Latin-1 text: one character a byte."""
     date: str
 
 
 class NoAnswer(Exception):
-    """The server did not answer, or with an error; the message is the reason."""
+    """The server did not answer, or answered with an error; the message is the reason."""
 
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
         self.status = status
-        """The status of HTTP; 0: there was no reply."""
+        """Store the reason and the HTTP status; 0: there was no reply."""
 
 
 def ask(url: str, body: bytes | None = None) -> Answer:
-    """Return the answer to a request, a POST if it has a body. Raises NoAnswer."""
+    """Send a request, a POST if it has a body, and return the answer.
+
+    Raises:
+        NoAnswer: There is no reply, or an error status.
+    """
     if not url.startswith(("http://", "https://")):
         raise NoAnswer("is not the address of a web server")
     try:

@@ -1,4 +1,4 @@
-"""Checks of the daemons, and of the shared memory through which the feeder hands tasks to the scheduler."""
+"""Check the daemons, and the shared memory through which the feeder passes tasks to the scheduler."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def shared_memory(installation: Installation) -> Iterator[Finding]:
 
 
 def checker(installation: Installation) -> Iterator[Finding]:
-    """Check the resident checker, without which each check of an upload starts a Python of its own."""
+    """Check the resident checker. Without it each check of an upload starts a Python process of its own."""
     if not any(daemon.program == "vcdl_checker" and not daemon.disabled for daemon in installation.config.daemons):
         return
     try:

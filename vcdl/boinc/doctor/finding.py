@@ -1,4 +1,4 @@
-"""The findings of the doctor's checks."""
+"""The result of a check, and how it is printed."""
 
 import json
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ class Finding:
     level: Level
     what: str
     cure: str = ""
-    """The advice; empty when all is well."""
+    """How to repair the fault; empty if there is none."""
     check: str = ""
-    """The name of the check, by `examine`."""
+    """Name of the check; `examine` sets it."""
 
 
 def ok(what: str) -> Finding:
@@ -39,11 +39,11 @@ def failed(what: str, cure: str) -> Finding:
 
 
 def as_text(finding: Finding) -> str:
-    """Return a finding for people: a line, and the cure below it."""
+    """Return a finding as text: one line, and the cure below it."""
     line = f"{finding.level.value:<8} {finding.check}: {finding.what}"
     return f"{line}\n{'':<8} → {finding.cure}" if finding.cure else line
 
 
 def to_json(findings: Sequence[Finding]) -> str:
-    """Findings for programs."""
+    """Return the findings as JSON."""
     return json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,7 @@
-"""Folders that the project's user and the web server's share by the project's group, as make_project sets it up."""
+"""Check the permissions of the folders that the project's user and the web server's user share.
+
+make_project sets them up so that both users reach them through the project's group.
+"""
 
 import grp
 import os
@@ -20,7 +23,10 @@ _PAGES = {"html/inc": _READ, "html/languages": _READ, "html/cache": _WRITE}
 
 
 def page_rights(installation: Installation) -> Iterator[Finding]:
-    """Check the folders that every page needs: without them every client's attach gets 500."""
+    """Check that the web server may read the folders of the pages.
+
+    Otherwise every page answers HTTP 500, and no client can attach.
+    """
     web_user = _web_user(installation)
     if web_user is None:
         return
@@ -40,7 +46,10 @@ def page_rights(installation: Installation) -> Iterator[Finding]:
 
 
 def folder_rights(installation: Installation) -> Iterator[Finding]:
-    """Without write access the scheduler answers "can't open log file", and uploads fail on the clients."""
+    """Check the folders that the web server must write to.
+
+    Without write access the scheduler answers "can't open log file", and uploads fail on the clients.
+    """
     web_user = _web_user(installation)
     for folder in (installation.project.upload_dir, installation.project.log_dir):
         shown = f"{installation.shown(folder)}/"
@@ -66,7 +75,7 @@ def folder_rights(installation: Installation) -> Iterator[Finding]:
 
 
 def downloads_readable(installation: Installation) -> Iterator[Finding]:
-    """Check the path to download/: the web server must be able to enter every folder of it."""
+    """Check that the web server can enter download/ and every folder above it."""
     web_user = _web_user(installation)
     if web_user is None:
         return
@@ -82,7 +91,7 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
 
 
 def upload_key(installation: Installation) -> Iterator[Finding]:
-    """Check the scheduler's key for tasks of one host (a second copy), which it signs as the web server's user."""
+    """Check the key with which the scheduler signs tasks for one host (a second copy), as the web server's user."""
     web_user, key = _web_user(installation), installation.config.key_dir / "upload_private"
     if web_user is None or not key.is_file():
         return
@@ -98,7 +107,7 @@ def upload_key(installation: Installation) -> Iterator[Finding]:
 
 
 def stop_files(installation: Installation) -> Iterator[Finding]:
-    """Check the files by which bin/stop keeps daemons and scheduler from running; bin/start removes them."""
+    """Check for the files by which bin/stop keeps daemons and scheduler stopped; bin/start removes them."""
     for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
         if (installation.path / name).exists():
             yield failed(f"{name} is there: {meaning}", "bin/start")
@@ -118,7 +127,10 @@ def _web_user(installation: Installation) -> pwd.struct_passwd | None:
 
 
 def _can_be_emptied(installation: Installation, folder: Path) -> bool:
-    """Return whether the project's user may delete in it: new folders inherit a set-group-ID folder's group."""
+    """Return whether the project's user may delete files in the folder.
+
+    New folders inherit the group of a set-group-ID folder.
+    """
     status, uid = folder.stat(), (installation.path / "config.xml").stat().st_uid
     # Without the bit, the group of a folder that the web server makes cannot be predicted from this one.
     if uid == 0 or not status.st_mode & stat.S_ISGID:
@@ -153,7 +165,7 @@ def user_of(path: Path) -> str:
 
 
 def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:
-    """Return whether the user has all of these permissions, given as the owner's bits."""
+    """Return whether the user has all of these permissions on a file; `rights` are the owner's mode bits."""
     status = path.stat()
     # Exactly one class of bits counts, as in the kernel: an owner without a right does not get it from group or others.
     if status.st_uid == user.pw_uid:

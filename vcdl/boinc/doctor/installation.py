@@ -1,4 +1,4 @@
-"""The subject of the doctor's checks."""
+"""The BOINC project that the doctor checks."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checks of the files that install wrote, and of what it relies on."""
+"""Check the files that install wrote, and those that they need."""
 
 import os
 import re
@@ -46,7 +46,10 @@ def installed_files(installation: Installation) -> Iterator[Finding]:
 
 
 def upload_certificates(installation: Installation) -> Iterator[Finding]:
-    """Upload certificates, without which anybody may upload anything in the place of almost any file."""
+    """Check that BOINC requires upload certificates.
+
+    Without them anybody may upload a file in the place of almost any other.
+    """
     off = [name for name in _CERTIFICATES if installation.config.settings.get(name, "0") not in ("0", "")]
     missing = [
         name for name in ("upload_private", "upload_public") if not (installation.config.key_dir / name).is_file()
@@ -63,7 +66,7 @@ def upload_certificates(installation: Installation) -> Iterator[Finding]:
 
 
 def templates(installation: Installation) -> Iterator[Finding]:
-    """Check the templates, which BOINC reads by line: without a line break after <result> no task is ever sent."""
+    """Check the templates: BOINC reads them by line, and without a line break after <result> sends no task."""
     paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(installation.project.templates.glob("vcdl_*.xml"))]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
     # Also templates of jobs that ended: a transitioner that makes a result for such a workunit ends for good.

@@ -1,4 +1,4 @@
-"""Checks of the machine and the user."""
+"""Check the machine's name, its disks, and the user."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _LITTLE_BYTES = 5 * _GIB
 
 
 def user(installation: Installation) -> Iterator[Finding]:
-    """Check the user: BOINC's programs and ours must run as the same one, or they cannot read each other's files."""
+    """Check the user: BOINC's programs and ours must run as the same one to read each other's files."""
     me = os.geteuid()
     owner = (installation.path / "config.xml").stat().st_uid
     wanted = installation.config.settings.get("project_user_name", "")
@@ -28,7 +28,7 @@ def user(installation: Installation) -> Iterator[Finding]:
 
 
 def host_name(installation: Installation) -> Iterator[Finding]:
-    """Check the host name: bin/start starts no daemon, almost silently, unless <host> is this machine's short name."""
+    """Check that <host> is this machine's short name; otherwise bin/start starts no daemon, and hardly reports it."""
     here, configured = this_machine(), installation.project.host
     if configured == here:
         yield ok(here)
@@ -41,7 +41,7 @@ def host_name(installation: Installation) -> Iterator[Finding]:
 
 
 def disk_space(installation: Installation) -> Iterator[Finding]:
-    """Free space on the disks: a full disk stops everything at once."""
+    """Check the free space on the disks: a full disk stops everything at once."""
     least = least_bytes(installation.project)
     for folder, free in free_by_folder(installation.project).items():
         what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"

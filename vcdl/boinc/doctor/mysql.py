@@ -1,4 +1,4 @@
-"""Checks of the project's database."""
+"""Check the project's database."""
 
 import re
 import time
@@ -72,7 +72,7 @@ def columns(installation: Installation) -> Iterator[Finding]:
 
 
 def clock(installation: Installation) -> Iterator[Finding]:
-    """Compare the two clocks: one writes deadlines, the other reads them."""
+    """Compare this machine's clock with the database's: one writes deadlines, the other reads them."""
     before = time.time()
     # SYSDATE, not NOW: the time at which the expression runs, not the one at which the statement began.
     database_s = float(installation.database.execute("SELECT UNIX_TIMESTAMP(SYSDATE(3))")[0][0])

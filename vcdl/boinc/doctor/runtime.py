@@ -1,4 +1,4 @@
-"""Checks of the daemons' runtime: Python and the weight store."""
+"""Check what the daemons need to run: a Python with its packages, and the weight store."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from vcdl.stores.settings import URL_VARIABLE, StoreSettings
 
 _IMPORTS = "import MySQLdb, keras, vcdl.boinc.daemons; print(keras.__version__)"
 _IMPORT_S = 120
-"""Seconds for importing Keras and VCDL, which a cold disk makes slow."""
+"""Seconds within which Python must import Keras and VCDL: enough for a cold disk."""
 
 
 def python(installation: Installation) -> Iterator[Finding]:
@@ -43,7 +43,10 @@ def python(installation: Installation) -> Iterator[Finding]:
 
 
 def weight_store(installation: Installation) -> Iterator[Finding]:
-    """Check that the store given to install can be reached and is not open to others; say so where there is none."""
+    """Check that the store given to install can be reached and is not open to others.
+
+    A project without a store gets a finding that says so.
+    """
     url = installation.environment.get(URL_VARIABLE, "")
     if not url:
         yield ok("none given: each job keeps its weights in its own folder")

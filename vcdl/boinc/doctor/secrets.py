@@ -1,4 +1,4 @@
-"""The check of the files with secrets."""
+"""Check the permissions of files with secrets."""
 
 import stat
 from collections.abc import Iterator
@@ -14,7 +14,10 @@ _DATABASE = "whoever has it can change every row, credit too"
 
 
 def secret_files(installation: Installation) -> Iterator[Finding]:
-    """Check the files with passwords and keys, which BOINC creates by the umask; its group must read some of them."""
+    """Check the modes of files with passwords and keys.
+
+    BOINC creates them by the umask, and the project's group must be able to read some of them.
+    """
     files = {installation.path / "config.xml": f"the database's password is in it, and {_DATABASE}"}
     files[installation.config.key_dir / "upload_private"] = _UPLOADS
     files[environment_file(installation.path)] = "it may hold the password of the weight store"

@@ -1,4 +1,7 @@
-"""Checks of an upload's way: the handler makes a file as the web server, file_deleter deletes as the project's."""
+"""Check that uploads can be received and deleted.
+
+The upload handler creates files as the web server's user; file_deleter deletes them as the project's user.
+"""
 
 import os
 import stat
@@ -21,11 +24,11 @@ from vcdl.boinc.project.tools import run_tool
 
 _CONTENT = b"doctor\n"
 _SURELY_OVER_S = 60.0
-"""Age from which a leftover of another check is not in use, because a check takes seconds."""
+"""Age in seconds from which a leftover of another check is deleted, since a check takes seconds."""
 
 
 def upload_handler(installation: Installation) -> Iterator[Finding]:
-    """Check that the upload handler answers; it refuses the request, so nothing is left behind."""
+    """Check that the upload handler answers; it refuses this request, so no file remains."""
     url = installation.config.upload_url
     try:
         answer = ask(url, b"<data_server_request>\n</data_server_request>\n")
@@ -43,7 +46,7 @@ def upload_handler(installation: Installation) -> Iterator[Finding]:
 
 
 def upload_folders(installation: Installation) -> Iterator[Finding]:
-    """Check the existing folders in upload/: the web server must be able to write in each, file_deleter to delete."""
+    """Check the folders in upload/: the web server must be able to write in each, and file_deleter to delete."""
     top = installation.project.upload_dir
     if installation.environment:  # before install there is no mark
         installation.project.check_uploads()
@@ -67,7 +70,10 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
 
 
 def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
-    """Folders of this user that the web server's user cannot write in, although other folders are his."""
+    """Return folders of the project's user that the web server's user cannot write in.
+
+    Only if other folders belong to the web server's user: otherwise that user is not known.
+    """
     found = {folder: folder.stat() for folder in folders}
     # Who made a folder tells as whom the web server runs. With no folder of another user nothing can be concluded.
     if all(it.st_uid == os.geteuid() for it in found.values()):
@@ -76,7 +82,7 @@ def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
 
 
 def certificates(installation: Installation) -> Iterator[Finding]:
-    """Check the certificates of tasks that are out or wait to be sent: the upload handler knows only one key."""
+    """Check the certificates of unfinished tasks: the upload handler accepts only one key."""
     key = BoincKey.read(installation.project.upload_public)
     app = rows.app_row(installation.database)
     if key is None or app is None:

@@ -1,4 +1,4 @@
-"""Checks of the clients' view, over HTTP: the pages that a client reads to attach, the scheduler, and downloads."""
+"""Check what a client sees over HTTP: the pages that it reads to attach, the scheduler, and downloads."""
 
 import re
 import time
@@ -13,7 +13,7 @@ from vcdl.boinc.project import files
 from vcdl.boinc.project.server_config import scheduler_in
 
 _SKEW_S = 5.0
-"""Seconds by which two clocks may differ without a warning: as little as changes no deadline noticeably."""
+"""Seconds by which two clocks may differ without a warning; so little changes no deadline noticeably."""
 _PHP_SAID = re.compile(r"<b>(Warning|Notice|Deprecated|Fatal error|Parse error)</b>:\s*(.{0,120})", re.DOTALL)
 _PROGRAM = "\x7fELF"
 _NOT_IN_GROUP = (
@@ -23,7 +23,7 @@ _NOT_IN_GROUP = (
 
 
 def master_page(installation: Installation) -> Iterator[Finding]:
-    """Check the page at the project's URL, in which an attaching client looks for the scheduler's address."""
+    """Check the page at the project's URL, from which an attaching client reads the scheduler's address."""
     url = installation.config.master_url
     # BOINC's client refuses such a URL before it asks, so no request would show the fault.
     if "." not in url.partition("://")[2]:
@@ -52,7 +52,7 @@ def master_page(installation: Installation) -> Iterator[Finding]:
 
 
 def _fetch_page(installation: Installation, url: str) -> Generator[Finding, None, Answer | None]:
-    """Yield findings about a page, and return it; None if a fault hides all others."""
+    """Yield findings about a page, and return the page; None if a fault makes further checks pointless."""
     try:
         answer = ask(url)
     except NoAnswer as reason:
@@ -67,7 +67,7 @@ def _fetch_page(installation: Installation, url: str) -> Generator[Finding, None
 
 
 def attach_page(installation: Installation) -> Iterator[Finding]:
-    """Check get_project_config.php, which a volunteer's BOINC Manager asks for first."""
+    """Check get_project_config.php, the first page that a volunteer's BOINC Manager requests."""
     url = f"{installation.config.master_url.rstrip('/')}/get_project_config.php"
     answer = yield from _fetch_page(installation, url)
     if answer is None:
@@ -81,7 +81,7 @@ def attach_page(installation: Installation) -> Iterator[Finding]:
 
 
 def scheduler(installation: Installation) -> Iterator[Finding]:
-    """Check that the scheduler answers in XML; an empty request leaves nothing in the database."""
+    """Check that the scheduler answers in XML; the empty request writes nothing to the database."""
     url = installation.config.scheduler_url
     if not url:
         yield failed(
@@ -107,7 +107,7 @@ def scheduler(installation: Installation) -> Iterator[Finding]:
 
 
 def downloads(installation: Installation) -> Iterator[Finding]:
-    """Download the client's launcher, and a file of a job if there is any, as a client does."""
+    """Check downloads: the client's launcher, and a file of a job if there is any, fetched as a client does."""
     project = installation.project
     launcher = next((path for path in sorted(project.download_dir.glob("vcdl_client_*")) if path.suffix == ""), None)
     if launcher is None:
@@ -157,19 +157,19 @@ def cure_of(installation: Installation, reason: NoAnswer) -> str:
 
 
 def is_program(answer: Answer) -> bool:
-    """Return whether the web server sent a program, which contains all its answers, instead of running it."""
+    """Return whether the web server sent a program's text or code instead of running the program."""
     return answer.body.startswith(_PROGRAM)
 
 
 def no_program(answer: Answer, program: str) -> str:
-    """Return the cure where a program's own answer was expected."""
+    """Return the cure for a web server that did not return the program's own answer."""
     if is_program(answer):
         return "the web server sends the program instead of running it: a2enmod cgi, then restart it"
     return f"let the web server run {program} there (see PROJECT.httpd.conf); it writes why it ends to its error log"
 
 
 def _of_php(url: str, answer: Answer) -> Finding | None:
-    """Return a fault of PHP, which then answers with 200; None without one."""
+    """Return a PHP error in an answer with status 200; None without one."""
     if answer.body.lstrip().startswith("<?php"):
         return failed(
             f"{url} is sent as it is, and not run by PHP",

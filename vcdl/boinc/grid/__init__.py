@@ -1,1 +1,1 @@
-"""A BOINC project as a grid: files in download/, workunits by create_work, results read from the database."""
+"""Run jobs on a BOINC project: files in download/, workunits by create_work, results from the database."""

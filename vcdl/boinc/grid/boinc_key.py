@@ -1,7 +1,7 @@
-"""BOINC's signatures of app versions and of upload certificates.
+"""Verify BOINC's signatures of app versions and of upload certificates.
 
-After a renewal of the upload key, what tasks that are out bring is refused, by no fault of their hosts; of the code
-signing key, clients refuse what was signed.
+After the upload key was renewed, the uploads of tasks sent before are refused, by no fault of their hosts. After the
+code signing key was renewed, clients refuse files that the old key signed.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class BoincKey:
         return cls(int.from_bytes(number[:size]), int.from_bytes(number[size:]))
 
     def verifies(self, content: bytes, signature: str) -> bool:
-        """Return whether a hexadecimal signature of a content was made with this key."""
+        """Return whether this key made a hexadecimal signature of the content."""
         # BOINC signs the MD5 sum in hexadecimal, padded by PKCS #1 without the ASN.1 prefix of the hash. So comparing
         # the end of the opened number with a zero byte and the digest is enough. It decides only whom to blame for a
         # lost upload.

@@ -1,4 +1,4 @@
-"""The clients in BOINC's tables: who was sent which workunit, how many are at work, which files they have."""
+"""Query BOINC's tables about clients: which workunits they were sent, how many are active, which files they keep."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, OVER, SUCCESS, of_job
 _RECENT = 50
 """Newest results whose times are averaged, so that the mean follows a changing fleet."""
 _HELD = 100
-"""More tasks than a host has at a time, so that a query of its newest ones finds all it may still hold."""
+"""Newest tasks of a host that a query reads: more than a host ever has at a time."""
 _DELETE = "delete_file"
 _OURS = "<delete_file_info>vcdl\\_%"
 
@@ -31,7 +31,12 @@ class ClientRows:
     """Queries about clients; all calls may raise GridUnavailable or GridError."""
 
     def __init__(self, database: BoincDatabase, account: int | None = None) -> None:
-        """Prepare the queries; `account` is the only one whose hosts count in `demand`."""
+        """Prepare the queries.
+
+        Args:
+            database: BOINC's database.
+            account: The only account whose hosts `demand` counts; None: all hosts.
+        """
         self._database = database
         self._account = account
 
@@ -47,7 +52,7 @@ class ClientRows:
         return int(rows[0][0])
 
     def sent(self, job: str, since_s: float, from_result: int) -> list[Sending]:
-        """Sent results of a job, in the order of sending."""
+        """Return the sent results of a job, in the order of sending."""
         match, arguments = of_job(job)
         rows = self._database.execute(
             "SELECT r.id, w.name, r.hostid, r.sent_time FROM result r JOIN workunit w ON w.id = r.workunitid"
@@ -57,7 +62,10 @@ class ClientRows:
         return [Sending(*row) for row in rows]
 
     def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
-        """Return whether the host already had a file: a sticky one unless asked to delete it, others while needed."""
+        """Return whether the host already had a file when a result was sent to it.
+
+        A host keeps a sticky file until it is asked to delete it, and other files while a task needs them.
+        """
         results = "result" if is_sticky else f"(SELECT * FROM result WHERE hostid = %s ORDER BY id DESC LIMIT {_HELD})"
         rows = self._database.execute(
             f"SELECT 1 FROM {results} r JOIN workunit w ON w.id = r.workunitid"
@@ -93,7 +101,7 @@ class ClientRows:
         )
 
     def sticky_hosts(self, job: str) -> set[tuple[int, str]]:
-        """Hosts that were sent workunits of the job, each with a workunit's name."""
+        """Return the hosts that were sent workunits of the job, each with the name of one."""
         match, arguments = of_job(job)
         rows = self._database.execute(
             "SELECT DISTINCT r.hostid, w.name FROM workunit w JOIN result r ON r.workunitid = w.id"
@@ -116,7 +124,7 @@ class ClientRows:
         return bool(rows)
 
     def not_told(self) -> int:
-        """Count the hosts that have not yet been asked to delete our files."""
+        """Return the number of hosts that have not received our request to delete files."""
         rows = self._database.execute(
             "SELECT COUNT(DISTINCT hostid) FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml LIKE %s",
             _DELETE, _OURS,
@@ -128,7 +136,7 @@ class ClientRows:
         self._database.execute("DELETE FROM msg_to_host WHERE variety = %s AND xml LIKE %s", _DELETE, _OURS)
 
     def ask_to_delete(self, files: Collection[tuple[int, str]]) -> None:
-        """Ask hosts to delete sticky files, at their next request (config.xml: msg_to_host)."""
+        """Request that hosts delete sticky files, at their next request to the scheduler (config.xml: msg_to_host)."""
         if not files:
             return
         texts = {_deletion(name) for _, name in files}
@@ -152,7 +160,7 @@ class ClientRows:
             )
 
     def wanted_again(self, names: Collection[str]) -> None:
-        """Withdraw the requests to delete these files that no host has received."""
+        """Withdraw the requests to delete these files, as far as hosts have not received them."""
         if names:
             # Marked as handled, not deleted: `had` and `keep` take the newest request as the time since which a host
             # lacks a file.

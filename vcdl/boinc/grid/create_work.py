@@ -16,9 +16,9 @@ INPUT_TEMPLATE = "vcdl_in.xml"
 """The input template of most workunits, in templates/."""
 _TIMEOUT_S = 300.0
 _LONG_S = 30
-"""Seconds after which an unsent result counts as passed over."""
+"""Seconds after which an unsent result is treated as passed over by the scheduler."""
 _FLOPS_BOUND = 1000
-"""Limit of a task's operations, in estimates: an unmeasured client may be off by as much."""
+"""Most operations of a task, as a multiple of the estimate: the speed of an unmeasured client may be off by as much."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class WorkSettings:
     share: int
     """Share of the clients among the open jobs, at least 1. Not BOINC's priority, which would starve the others."""
     deadline_s: float
-    """Seconds for one try on one client, at most."""
+    """Most seconds that one client has for one try."""
     flops: float
-    """Operations of one subtask: the basis of credit and of the client's time estimate."""
+    """Floating-point operations of one subtask: the basis of credit and of the client's time estimate."""
     memory_bytes: float
     disk_bytes: float
-    """Limit of a slot's content on a client: inputs, checkpoints and the update."""
+    """Most bytes in a client's slot folder: inputs, checkpoints and the update."""
     upload_bytes: int
-    """Limit of an update: a larger one fails on the client."""
+    """Most bytes of an update; a larger one fails on the client."""
     layout: str = ""
     """Fingerprint of the model's layout."""
     offers_newest: bool = False
@@ -45,22 +45,22 @@ class WorkSettings:
     queue_ahead: int | None = None
     """Workunits kept unsent; None: as many as the active hosts ask for."""
     shortest_deadline_s: float = 300.0
-    """Seconds for one try, at least, however quick the others are."""
+    """Fewest seconds that a client has for one try, however quick the others are."""
     late_after: float = LATE_AFTER
-    """`pacing > late_after`; infinite: no second host is asked."""
+    """`pacing > late_after`; infinite: late workunits get no second host."""
     account: int | None = None
     """The only account whose hosts may have the workunits; None: all hosts."""
 
 
 @dataclass(frozen=True)
 class Creation:
-    """A workunit to create; its inputs are staged."""
+    """A workunit to create, with inputs that are staged already."""
 
     name: str
     inputs: tuple[str, ...]
     """Physical names in the order of INPUT_FILES."""
     input_template: str = ""
-    """Its own, instead of that of all."""
+    """Name of its own input template; empty: the template of all workunits."""
 
 
 def create_work(
@@ -73,7 +73,11 @@ def create_work(
 ) -> str:
     """Run create_work once for all workunits, and return its output.
 
-    It may fail with status 0 and lose rows: look up which exist. Raises GridError, GridUnavailable if it does not end.
+    create_work may lose rows and still end with status 0: query which workunits exist.
+
+    Raises:
+        GridError: create_work failed.
+        GridUnavailable: create_work did not end in time.
     """
     command = [
         # BOINC's own program writes the rows: it knows the columns of its release, signs upload certificates where the
@@ -109,7 +113,11 @@ def _line(creation: Creation) -> str:
 
 
 def priority_above_all(database: BoincDatabase) -> int:
-    """BOINC's priority for new workunits of a job that has fewer clients than its share. Raises GridError."""
+    """Return BOINC's priority for new workunits of a job that has fewer clients than its share.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     rows = database.execute(
         "SELECT MAX(priority) FROM result WHERE appid = %s AND server_state = %s", database.app_id, UNSENT
     )
@@ -118,11 +126,14 @@ def priority_above_all(database: BoincDatabase) -> int:
 
 
 def priority_of_new_work(database: BoincDatabase) -> int:
-    """BOINC's priority for new workunits, so that no older one is overtaken for ever. Raises GridError.
+    """Return BOINC's priority for new workunits, chosen so that no older one waits for ever.
 
     Among equals the scheduler sends the first in the feeder's table, whose free places get new work at once: a result
     far back waits as long as work is created. So while one has waited for long, new work ranks below all unsent work of
-    our app. Else its priority returns towards 0, that of other apps.
+    our app. Otherwise the priority returns towards 0, that of other apps.
+
+    Raises:
+        GridError: The database cannot be read.
     """
     rows = database.execute(
         "SELECT MIN(priority), MIN(create_time) FROM result WHERE appid = %s AND server_state = %s",

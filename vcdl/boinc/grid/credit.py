@@ -1,7 +1,7 @@
-"""Credit by what a subtask costs: the same for equal work, from the first result on.
+"""Set credit by what a subtask costs: the same for equal work, from the first result on.
 
-BOINC's own follows time, mostly Python's start: 0.019 or 1.5 for one effort. So workunits carry it
-(`--credit_from_wu`).
+BOINC's own credit follows time, and so mostly measures the start of Python: it granted 0.019 or 1.5 for the same work.
+So workunits carry their credit (`--credit_from_wu`).
 """
 
 import time
@@ -14,12 +14,13 @@ from vcdl.wire.workunit import WorkunitName
 
 _PER_OPERATION = 200 / 86400e9
 """BOINC's measure: a day of a computer with 10^9 operations a second is worth 200."""
+# Starting, reading and writing take one core about a second. By the operations of its training alone, a small model's
+# subtask would be credited a thousandth of its time. When credit followed the hosts' times instead, a job's first
+# results got a thousandth of the later ones.
 _BESIDE_TRAINING = 4e9
-"""Operations that a subtask is worth in addition to its training: reading, starting and writing, a second of a core. By
-arithmetic alone a small model's subtask is worth a thousandth of the time that it takes. By the hosts' times, as it
-once was, the first results of a job were worth a thousandth of the later ones."""
+"""Operations that a subtask is credited with in addition to its training, so that small models earn enough."""
 _EVERY_S = 10.0
-"""Seconds between two looks at open workunits, because their credit changes slowly."""
+"""Seconds between two passes over the open workunits, because their credit changes slowly."""
 _DRIFT = 0.02
 """Share by which an open workunit's credit may differ from its target, so that few rows are written."""
 
@@ -33,14 +34,23 @@ class Credit:
     """Sets the credit of one job's workunits by their shards; all calls may raise GridUnavailable or GridError."""
 
     def __init__(self, database: BoincDatabase, job: str, operations: Sequence[float]) -> None:
-        """Prepare the credit of a job; `operations` are those of a subtask's training, by shard."""
+        """Prepare the credit of a job.
+
+        Args:
+            database: BOINC's database.
+            job: The job's name.
+            operations: The operations of a subtask's training, by shard.
+        """
         self._database = database
         self._job = job
         self._credit = list(map(credit_of, operations))
         self._due_s = 0.0
 
     def follow(self) -> None:
-        """Give the open workunits their credit, each some seconds: they are made with that of the largest shard."""
+        """Set the credit of the open workunits to their shard's, at most once in some seconds.
+
+        They are created with the credit of the largest shard.
+        """
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _EVERY_S
@@ -69,10 +79,13 @@ class Credit:
 
 
 def take_back(database: BoincDatabase, host: int, workunits: Collection[str]) -> float:
-    """Revoke a host's credit for these workunits, from its user and team too, and return how much. Idempotent.
+    """Revoke a host's credit for these workunits, also from its user and team; return the sum.
 
-    Once: a result without credit has none to be taken. What is lately earned falls by as much, as far as it is there.
-    Raises GridUnavailable, GridError.
+    Repeating the call revokes nothing: a result without credit has none to lose. The recent average credit falls by as
+    much, but not below zero.
+
+    Raises:
+        GridUnavailable, GridError: The database cannot be used.
     """
     # FOR UPDATE: a second process that takes back the same results waits, then finds granted_credit 0 and takes
     # nothing.

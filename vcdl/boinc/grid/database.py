@@ -1,7 +1,7 @@
-"""The database of a BOINC project: one connection, renewed after a loss.
+"""Query the database of a BOINC project over one connection, which is renewed after a loss.
 
-Outside of `transaction()` every statement commits on its own, and sees what others committed (READ COMMITTED), unlike
-InnoDB's default.
+Outside of `transaction()` every statement commits on its own, and reads what others have committed (READ COMMITTED),
+unlike InnoDB's default.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,11 @@ except ModuleNotFoundError as error:
 
 @contextmanager
 def opened_project(folder: Path) -> "Iterator[tuple[BoincProject, BoincDatabase]]":
-    """Yield the project in a folder, and its database. Raises GridError, and what the block raises."""
+    """Yield the project in a folder, and its database.
+
+    Raises:
+        GridError: The project cannot be read. Errors of the block pass through.
+    """
     project = BoincProject.at(folder)
     with closing(BoincDatabase(project)) as database:
         yield project, database
@@ -33,7 +37,7 @@ class BoincDatabase(MysqlConnection):
     """A connection for one thread. Raises GridUnavailable while the server is away; the next call reconnects."""
 
     def __init__(self, project: BoincProject) -> None:
-        """Connect to nothing yet."""
+        """Prepare the connection, which the first statement opens."""
         super().__init__(_login(project), "READ COMMITTED", self._meaning)
         self._project = project
 
@@ -46,7 +50,11 @@ class BoincDatabase(MysqlConnection):
 
     @cached_property
     def app_id(self) -> int:
-        """Id of our app in this project. Raises GridError when it is not installed."""
+        """The id of our app in this project.
+
+        Raises:
+            GridError: The app is not installed.
+        """
         rows = self.execute("SELECT id FROM app WHERE name = %s", APP)
         if not rows:
             raise GridError(

@@ -1,8 +1,8 @@
-"""The room on a project's disks: work generation stops before a disk is full.
+"""Watch the free space of a project's disks, and stop work generation before a disk is full.
 
-The database, the journals and the uploads of tasks that are out need the remaining room.
+The database, the journals and the uploads of unfinished tasks need the remaining space.
 
-    PROJECT/vcdl/no_new_work   exists during such a shortage, so that others see it
+PROJECT/vcdl/no_new_work   exists during such a shortage, so that other processes see it
 """
 
 import logging
@@ -18,7 +18,7 @@ from vcdl.boinc.grid.project_folder import BoincProject
 
 _GIB = 1 << 30
 STOP_BYTES = 2 * _GIB
-"""Free bytes below which no work is made. BOINC's upload handler takes nothing below 1 GiB."""
+"""Free bytes below which no work is created. BOINC's upload handler accepts nothing below 1 GiB."""
 GO_ON_BYTES = 3 * _GIB
 """Free bytes on each disk at which work generation resumes."""
 _DATABASE = Path("/var/lib/mysql")
@@ -28,7 +28,10 @@ _log = logging.getLogger("vcdl.loop.work_generator")
 
 
 def free_by_folder(project: BoincProject) -> dict[Path, int]:
-    """Free bytes of each disk that the project fills, by a folder on it; the database's where it is on this machine."""
+    """Return the free bytes of each disk that the project fills, keyed by a folder on it.
+
+    The database's disk is included if it is on this machine.
+    """
     found: dict[int, tuple[Path, int]] = {}
     local = [_DATABASE] if project.db_host == "localhost" else []
     for folder in (
@@ -50,13 +53,13 @@ def shortage_mark(project: BoincProject) -> Path:
 
 
 def least_bytes(project: BoincProject) -> int:
-    """Free bytes that each disk needs for new work; during a shortage more, at which it ends."""
+    """Return the free bytes that each disk needs for new work; more during a shortage, so that it ends later."""
     # Two thresholds (hysteresis): with one, work generation would switch on and off with each workunit near the limit.
     return GO_ON_BYTES if os.path.exists(shortage_mark(project)) else STOP_BYTES
 
 
 class DiskRoom:
-    """Whether there is room for new work of a job; a change is logged."""
+    """The check whether there is space for new work of a job; a change is logged."""
 
     def __init__(self, project: BoincProject, job: str) -> None:
         self._project = project
@@ -66,7 +69,11 @@ class DiskRoom:
         self._look_at_s = -math.inf
 
     def is_short(self) -> bool:
-        """Return whether no new work of the job may be made now. Raises GridError."""
+        """Return whether no new work of the job may be created now.
+
+        Raises:
+            GridError: The size of the job or the free space cannot be read.
+        """
         return self._is_disk_short() or self._is_job_large()
 
     def _is_job_large(self) -> bool:
@@ -99,7 +106,7 @@ class DiskRoom:
 
 
 def shortage(folder: Path, free_bytes: int) -> str:
-    """Return the message for people."""
+    """Return the message about a disk with too little free space."""
     return (
         f"{free_bytes / _GIB:.1f} GiB are free for {folder}: no new work is made until {GO_ON_BYTES / _GIB:g} are. "
         "Remove old jobs in vcdl/runs, logs and backups"

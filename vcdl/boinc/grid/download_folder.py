@@ -1,7 +1,9 @@
-"""The project's download/ folder: files by physical name, each whole or absent, readable by the web server.
+"""Add and remove files of the project's download/ folder, by physical name.
+
+Each file is whole or absent, and readable by the web server.
 
 NAME        the file, in BOINC's fan-out
-NAME.gz     the same compressed, where it helps; clients fetch this one
+NAME.gz     the same compressed, where that helps; clients fetch this one
 NAME.md5    `md5 size`, written last; only where create_work reads it (cache_md5_info)
 """
 
@@ -29,7 +31,7 @@ class Content:
     """A file, identified by its content."""
 
     name: str
-    """Physical name: files of equal content are one file, for all jobs of the project and for the clients."""
+    """Physical name, derived from the content: jobs and clients share files of equal content."""
     size_bytes: int
     md5: str
 
@@ -48,7 +50,10 @@ class Content:
 
 
 class DownloadFolder:
-    """Adds and removes files of download/; repeating a call changes nothing. All calls may raise GridError."""
+    """The project's download/ folder.
+
+    Repeating a call changes nothing. All calls may raise GridError.
+    """
 
     def __init__(self, project: BoincProject) -> None:
         self._project = project
@@ -78,7 +83,7 @@ class DownloadFolder:
         self._write_md5(path, hashlib.md5(content, usedforsecurity=False).hexdigest(), len(content))
 
     def download_bytes(self, name: str) -> int:
-        """Bytes that a client downloads for the file; 0 when it is gone."""
+        """Return the bytes that a client downloads for the file; 0 if it no longer exists."""
         path = self._project.download_path(name)
         # The compressed file first: where there is one, it is what clients fetch.
         for each in (path.with_name(f"{name}.gz"), path):
@@ -93,7 +98,10 @@ class DownloadFolder:
                 path.with_name(f"{name}{ending}").unlink(missing_ok=True)
 
     def remove_all(self, is_unwanted: Callable[[str], bool]) -> None:
-        """Search the whole folder; remove each file `is_unwanted` with its companions, and all leftovers."""
+        """Search the whole folder, and remove each file for which `is_unwanted` returns true, and all leftovers.
+
+        The compressed copy and the .md5 file are removed with their file.
+        """
         top = self._project.download_dir
         with _explained(top):
             folders = (
@@ -132,7 +140,11 @@ class DownloadFolder:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Give a temporary name for a file of the project, which appears whole, readable by all. Raises GridError."""
+    """Yield the path of a temporary file that replaces `path` at the end of the block, readable by all.
+
+    Raises:
+        GridError: The file cannot be written.
+    """
     with _explained(path), atomic_write(path) as temporary:
         yield temporary
         # Before the rename, so that the web server never meets a file under its final name that it cannot read.
@@ -140,7 +152,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of the file that this one accompanies."""
+    """Return the name of the file to which a .gz or .md5 file belongs."""
     name = final_name(name)
     for ending in (".md5", ".gz"):
         name = name.removesuffix(ending)

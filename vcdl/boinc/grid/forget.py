@@ -1,4 +1,4 @@
-"""Files of a job that clients keep (model, frozen weights and shards are sticky), and requests to delete them."""
+"""Request that clients delete the files that they keep of a job: model, frozen weights and shards are sticky."""
 
 from collections.abc import Collection
 
@@ -15,7 +15,7 @@ from vcdl.wire.workunit import WorkunitName
 def files_on_hosts(
     sent: Collection[tuple[int, str]], manifest: Manifest, others: Collection[Manifest]
 ) -> set[tuple[int, str]]:
-    """Return the sticky files of a job on hosts that were `sent` its workunits, except those that `others` use."""
+    """Return the sticky files of a job on hosts that were `sent` its workunits, without those that `others` use."""
     # Files are named by content, so another open job on the same data uses the same file on the same host.
     kept = {name for other in others for name in other.sticky}
     contents = (
@@ -31,7 +31,11 @@ def files_on_hosts(
 
 
 def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunFolder) -> int:
-    """Ask clients to delete a finished job's files that no open one uses; how many are asked. Raises GridError."""
+    """Request that clients delete a finished job's files that no open job uses; return the number of requests.
+
+    Raises:
+        GridError: The project or its database cannot be read.
+    """
     clients, job = ClientRows(database), folder.path.name
     sent = clients.sticky_hosts(job)
     if not sent:
@@ -48,7 +52,11 @@ def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunF
 
 
 def kept_on_clients(project: BoincProject, database: BoincDatabase) -> list[str]:
-    """Names of the finished jobs whose files some clients still keep. Raises GridError."""
+    """Return the names of the finished jobs whose files some clients still keep.
+
+    Raises:
+        GridError: The project or its database cannot be read.
+    """
     clients = ClientRows(database)
     folders = sorted(project.runs_folder.iterdir()) if project.runs_folder.is_dir() else []
     finished = (folder for folder in map(RunFolder, folders) if is_finished(folder) and folder.model_file.exists())

@@ -1,4 +1,4 @@
-"""One more input of each workunit of a job with frozen weights: a sticky file, so that a client gets it once."""
+"""Add the frozen weights to the inputs of a job's workunits, as a sticky file: a client downloads it once."""
 
 from vcdl.wire.workunit import FROZEN_FILE
 
@@ -15,10 +15,13 @@ _FILE_REF = f"""        <file_ref>
 
 
 def with_frozen(template: str) -> str:
-    """Return the input template for workunits with frozen weights: the file is their last input."""
+    """Return the input template with the frozen weights as the last input."""
     for before, text in (("    <workunit>", _FILE_INFO), ("        <min_quorum>", _FILE_REF)):
         # A template of another version would get the file twice or not at all, and BOINC reports neither.
         if template.count(before) != 1:
-            raise ValueError(f"the input template has {template.count(before)} times {before}: this is a bug in vcdl")
+            count = template.count(before)
+            raise ValueError(
+                f"the input template contains {before.strip()} {count} times, expected once: this is a bug in vcdl"
+            )
         template = template.replace(before, text)
     return template

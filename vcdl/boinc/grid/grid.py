@@ -28,9 +28,9 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import WorkunitName
 
 _BATCH = 1000
-"""Workunits that are staged and created at a time, so that a turn stays short."""
+"""Workunits that are staged and created at a time, so that one pass stays short."""
 _TRIES = 3
-"""Attempts of create_work: one of a killed process may still be inserting, and wins."""
+"""Attempts of create_work. A killed process may still be inserting rows, and its rows are kept."""
 _PASSED_S = 3.0
 """Seconds in which every job of the project has had its turn to create work, so that none is starved."""
 
@@ -41,7 +41,14 @@ class BoincGrid(Grid):
     def __init__(
         self, project: BoincProject, database: BoincDatabase, settings: WorkSettings, sent_since_s: float = 0.0
     ) -> None:
-        """Prepare the grid; `sent` reports what was sent after the Unix time `sent_since_s`."""
+        """Prepare the grid.
+
+        Args:
+            project: The BOINC project.
+            database: Its database.
+            settings: The settings of the job's workunits.
+            sent_since_s: Unix time after which `sent` reports results.
+        """
         self._project = project
         self._database = database
         self._settings = settings
@@ -55,19 +62,22 @@ class BoincGrid(Grid):
         self._sent_since_s = sent_since_s
         self._from_result = 0
         self._reported: set[int] = set()
-        """Results at or above `_from_result` that `sent` has reported."""
+        """Results with an id of at least `_from_result` that `sent` has reported."""
         self._has: set[tuple[int, str]] = set()
-        """Hosts with sticky files that they are known to have."""
+        """Sticky files that hosts are known to have, with the host."""
         self._is_share_told = False
         self._wanted = 0
-        """Workunits to keep open, by the last look."""
-        self._behind = 0
-        """Workunits that the job must have running before others, by the last look; those created since are not."""
+        """Number of workunits to keep open, as of the last check of the supply."""
+        self._missing_running = 0
+        """Workunits that the job must have running before other jobs' are sent, less those created since."""
         self._lean_since_s = math.inf
-        """Start of a shortage of unsent work over all jobs, on the monotonic clock."""
+        """Monotonic time at which a shortage of unsent work over all jobs began; infinite: no shortage."""
 
     def submit(self, staged: Sequence[Staged]) -> None:
-        """Create workunits; a concluded one that the journal does not know is handed out again."""
+        """Create workunits.
+
+        A workunit that BOINC has concluded, but whose end the journal lacks, is made ready again.
+        """
         for begin in range(0, len(staged), _BATCH):
             batch = staged[begin : begin + _BATCH]
             existing = self._rows.existing([item.workunit.name for item in batch])
@@ -103,12 +113,12 @@ class BoincGrid(Grid):
         if not self._is_share_told:
             self._staging.tell_share()
             self._is_share_told = True
-        self._look_at_supply()
+        self._update_supply()
 
     def open_wanted(self) -> int:
         return self._wanted
 
-    def _look_at_supply(self) -> None:
+    def _update_supply(self) -> None:
         # 0 wanted, nothing cancelled: tasks that are out may come back and be folded, which frees their files.
         if self._room.is_short():
             self._wanted = 0
@@ -128,7 +138,7 @@ class BoincGrid(Grid):
         # clients.
         jobs = {job: mine} | {other: it for other, it in others.items() if it.open}
         whole = marks(self._clients.demand())
-        self._behind = missing_running(job, jobs)
+        self._missing_running = missing_running(job, jobs)
         if missing_to_half(jobs, whole) <= 0:
             self._lean_since_s = math.inf
         # Every job's loop looks at the same tables. One that has its share steps in for the others only when the
@@ -138,7 +148,7 @@ class BoincGrid(Grid):
         self._wanted = open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        self._copies.look(queue_empty=queue_empty)
+        self._copies.replicate_late(queue_empty=queue_empty)
 
     @property
     def offers_newest(self) -> bool:
@@ -160,7 +170,11 @@ class BoincGrid(Grid):
         self.clear(forget_on_clients=True)
 
     def clear(self, *, forget_on_clients: bool) -> None:
-        """Remove an ended or paused job here, and with `forget_on_clients` on the clients, too."""
+        """Remove an ended or paused job's workunits and files.
+
+        Args:
+            forget_on_clients: Whether clients are asked to delete their copies.
+        """
         # Workunits before files: a client that is sent one in between would find its inputs gone and count an error.
         self._rows.cancel_all(partial(has_arrived, self._project))
         self._copies.clear()
@@ -184,7 +198,7 @@ class BoincGrid(Grid):
         creations = [Creation(item.workunit.name, names, template) for item, names in zip(items, inputs, strict=True)]
         # Used up at once: until the next look these workunits are not in the stock, and a second batch would again be
         # sent before other jobs.
-        first, self._behind = creations[: self._behind], 0
+        first, self._missing_running = creations[: self._missing_running], 0
         if first:
             self._create_rows(first, priority_above_all(self._database))
         if rest := creations[len(first) :]:
@@ -215,13 +229,13 @@ class BoincGrid(Grid):
 
     @property
     def _deadline_s(self) -> float:
-        """The deadline of new workunits: it follows the turnarounds of this job, within its bounds."""
+        """Return the deadline of new workunits in seconds: a multiple of this job's turnarounds, within its bounds."""
         settings, lateness = self._settings, self._copies.lateness
         least_s = min(settings.shortest_deadline_s, settings.deadline_s)
         return settings.deadline_s if lateness is None else lateness.deadline_s(least_s, settings.deadline_s)
 
     def _with_newest(self, item: Staged) -> Staged:
-        """Return the workunit as clients get it: with the address of the newest weights."""
+        """Return the workunit with the address of the newest weights added to its description."""
         return replace(item, workunit=replace(item.workunit, newest=self._newest.url))
 
     def _bytes_down(self, sending: Sending) -> int:
@@ -238,7 +252,7 @@ class BoincGrid(Grid):
         return sum(self._staging.download_bytes(file) for file in new)
 
     def _had_sticky(self, sending: Sending, file: str) -> bool:
-        """Return whether the host had the sticky file before; from now on it has it."""
+        """Return whether the host had the sticky file before, and remember that it has the file now."""
         key = sending.host, file
         had = key in self._has or self._clients.had(sending, file, is_sticky=True)
         self._has.add(key)
@@ -251,6 +265,10 @@ class BoincGrid(Grid):
 
 
 def clear_job(project: BoincProject, database: BoincDatabase, job: str, *, forget_on_clients: bool) -> None:
-    """Remove the rest of a job that creates no more work, as BoincGrid.clear does. Raises GridError."""
+    """Remove what is left of a job that creates no more work, as BoincGrid.clear does.
+
+    Raises:
+        GridError: The project or its database cannot be used.
+    """
     settings = WorkSettings(job, share=1, deadline_s=0, flops=0, memory_bytes=0, disk_bytes=0, upload_bytes=0)
     BoincGrid(project, database, settings).clear(forget_on_clients=forget_on_clients)

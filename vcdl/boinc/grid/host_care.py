@@ -29,13 +29,13 @@ from vcdl.errors import GridError
 from vcdl.files.atomic import atomic_write
 
 _EVERY_S = 15.0
-"""Seconds between two looks at hosts: short enough that a failing one cannot do much in between."""
+"""Seconds between two checks of the hosts: short enough that a failing host cannot do much in between."""
 _LOOKED_AT = 20_000
-"""Results, the newest ones, among which failures are searched for."""
+"""Number of newest results among which failures are searched for."""
 _THERE_S = 180
-"""Seconds since its last request for which a host counts as there: each asks twice a minute."""
+"""Seconds since its last request for which a host is taken to be online: each host asks twice a minute."""
 _ACTIVE_S = 900
-"""Seconds without contact after which a host is not waited for."""
+"""Seconds without contact after which nothing waits for a host."""
 _UNDECIDED = 0, 4
 """result.validate_state: not checked yet, or differing from another host's result, so that a third must decide."""
 USED_UP = 1_000_000
@@ -43,7 +43,7 @@ USED_UP = 1_000_000
 NOT_BEGUN_IN_TIME = 200
 """result.exit_status of tasks that a client gave up because it had not started them by their deadline."""
 NO_FAULT = (NOT_BEGUN_IN_TIME, 202, 203)
-"""result.exit_status of those, and of tasks that the project took back, or a person on the client."""
+"""result.exit_status of tasks that ended without the host's fault: too late, or aborted by the project or a person."""
 BANNED = -1
 """host.max_results_day of a host that BOINC's scheduler turns away."""
 NEW_ROW = (
@@ -55,14 +55,14 @@ _log = logging.getLogger("vcdl.hosts")
 
 
 class HostCare:
-    """Looks after the hosts of a project; all calls may raise GridUnavailable or GridError."""
+    """Suspends and readmits the hosts of a project; all calls may raise GridUnavailable or GridError."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase) -> None:
         self._project = project
         self._database = database
         self._looked_s = -math.inf
 
-    def look(self, quarantined: Callable[[], Mapping[int, str]] = dict) -> None:
+    def suspend_failing(self, quarantined: Callable[[], Mapping[int, str]] = dict) -> None:
         """Suspend hosts, and end suspensions, at most once per interval.
 
         Args:
@@ -81,17 +81,17 @@ class HostCare:
         if rests != before:
             write_rests(self._project, rests)  # first: a suspension that is stored nowhere would end with this process
             _tell(before, rests, now_s)
-        # In every look, also without a change: BOINC raises the quota with each reported success and resets
+        # In every call, also without a change: BOINC raises the quota with each reported success and resets
         # n_jobs_today each day.
         self.hold(rests, now_s)
-        self._free(rests.of)
+        self._restore_quotas(rests.of)
 
     def hold(self, rests: Rests, now_s: float) -> None:
-        """Stop the suspended hosts, and give one task to those whose suspension is over."""
+        """Stop the suspended hosts, and allow one task to hosts whose suspension is over."""
         for host, rest in rests.of.items():
             # After its one trial task a host is stopped again at once, or BOINC would send as many as its cores ask
             # for.
-            if rest.is_on(now_s) or self._had_one(host, rest):
+            if rest.is_on(now_s) or self._had_trial_task(host, rest):
                 self._stop(host)
             else:
                 self._try_again(host)
@@ -113,8 +113,8 @@ class HostCare:
             host, USED_UP, self._database.app_id, host,
         )  # fmt: skip
 
-    def _had_one(self, host: int, rest: Rest) -> bool:
-        """Return whether a host got its one task after its suspension: it gets no other before that has ended."""
+    def _had_trial_task(self, host: int, rest: Rest) -> bool:
+        """Return whether a host got its one task after its suspension; it gets no other before that task has ended."""
         rows = self._database.execute(
             "SELECT 1 FROM result WHERE hostid = %s AND appid = %s AND sent_time >= %s LIMIT 1",
             host, self._database.app_id, int(rest.until_s),
@@ -129,8 +129,8 @@ class HostCare:
             self._database.app_id, host,
         )  # fmt: skip
 
-    def _free(self, resting: Collection[int]) -> None:
-        """Give all other hosts work again."""
+    def _restore_quotas(self, resting: Collection[int]) -> None:
+        """Restore the quota of all other hosts."""
         self._database.execute(
             "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id SET h.n_jobs_today = 0"
             " WHERE v.appid = %s AND h.n_jobs_today >= %s AND h.host_id NOT IN %s",
@@ -154,7 +154,11 @@ def rests_file(project: BoincProject) -> Path:
 
 
 def read_rests(project: BoincProject) -> Rests:
-    """Return the suspensions. Raises GridError."""
+    """Return the suspensions.
+
+    Raises:
+        GridError: Their file cannot be read.
+    """
     path = rests_file(project)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Rests)
@@ -177,7 +181,8 @@ def ended_tasks(
 ) -> Mapping[int, list[Ended]]:
     """Return the last tasks of hosts with failures or suspensions, and all tasks around failed transfers.
 
-    Raises GridError.
+    Raises:
+        GridError: The database cannot be read.
     """
     # A window by id, not by time: the primary key finds it at once in a table of millions.
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
@@ -219,7 +224,11 @@ def ended_tasks(
 
 
 def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True) -> None:
-    """Have BOINC's scheduler turn hosts away, whatever they ask for, or let them in again. Raises GridError."""
+    """Ban hosts, so that BOINC's scheduler turns away their requests, or lift the ban.
+
+    Raises:
+        GridError: A host does not exist, or the database cannot be used.
+    """
     # Checked first, so that a mistyped number is reported: an UPDATE of no row would be silent.
     known = {int(row[0]) for row in database.execute("SELECT id FROM host WHERE id IN %s", tuple(hosts))}
     if missing := sorted(set(hosts) - known):
@@ -233,9 +242,14 @@ def banned_hosts(database: BoincDatabase) -> frozenset[int]:
 
 
 def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozenset[int]:
-    """Return the hosts that may get work now: active lately, neither banned nor suspended. Raises GridError.
+    """Return the hosts that may get work now: recently active, neither banned nor suspended.
 
-    With `account` only that account's hosts count.
+    Args:
+        database: BOINC's database.
+        account: The only account whose hosts are returned; None: all hosts.
+
+    Raises:
+        GridError: The database cannot be read.
     """
     rows = database.execute(
         "SELECT id FROM host WHERE rpc_time > %s AND %s IN (0, userid) AND max_results_day <> %s AND NOT EXISTS"

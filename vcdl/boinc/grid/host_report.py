@@ -1,4 +1,4 @@
-"""Facts from BOINC's tables about the hosts of a job: failures, last contact, credit, bans and suspensions."""
+"""Read facts about a job's hosts from BOINC's tables: failures, last contact, credit, bans and suspensions."""
 
 from dataclasses import dataclass
 
@@ -12,19 +12,19 @@ from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, NO_REPLY, o
 
 @dataclass(frozen=True)
 class HostFacts:
-    """One host; tasks are those of the job."""
+    """One host; the numbers of tasks are those of the job."""
 
     running: int
-    """Tasks that it has."""
+    """Number of tasks that the host has now."""
     errors: int
     timeouts: int
     credit: float
-    """Granted for the job."""
+    """Credit granted for the job."""
     heard_of_s: float
-    """Unix time of its last request, for whatever job."""
+    """Unix time of the host's last request, for whatever job."""
     banned: bool
     rest: Rest | None
-    """The host's suspension over all jobs; None: it may have work."""
+    """The host's suspension over all jobs; None: it may get work."""
 
 
 def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[str, HostFacts]:
@@ -57,7 +57,10 @@ def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[s
 
 @dataclass(frozen=True)
 class MeasuredHost:
-    """What BOINC's client measured of a host, without anything that names it. Every number is the host's own claim."""
+    """The measurements that a host's BOINC client reported, without anything that identifies the host.
+
+    Every number is the host's own claim.
+    """
 
     available: float
     """Fraction of the time in which BOINC runs and may compute."""
@@ -65,20 +68,21 @@ class MeasuredHost:
     """Floating-point operations a second of one core."""
     cores: int
     up_bytes_per_s: float
-    """0: unknown."""
+    """Upload speed in bytes a second; 0: unknown."""
     down_bytes_per_s: float
     zone_s: int
-    """Offset from UTC."""
+    """Offset of the host's time zone from UTC, in seconds."""
     created_s: int
-    """Unix time at which it was attached to the project."""
+    """Unix time at which the host was attached to the project."""
     heard_of_s: int
-    """Unix time of its last request."""
+    """Unix time of the host's last request."""
 
 
 def measured_hosts(database: BoincDatabase) -> list[MeasuredHost]:
-    """Return the hosts of a project that reported measurements; banned and merged ones are left out.
+    """Return the hosts of a project that reported measurements, without banned and merged ones.
 
-    Raises GridError.
+    Raises:
+        GridError: The database cannot be read.
     """
     rows = database.execute(
         "SELECT on_frac * active_frac, p_fpops, p_ncpus, n_bwup, n_bwdown, timezone, create_time, rpc_time FROM host"

@@ -1,6 +1,7 @@
-"""The bytes that a job holds on the server's disks, and its quota.
+"""Measure the bytes that a job takes on the server's disks, and compare them with its quota.
 
-VCDL_JOB_QUOTA_GB   a line of PROJECT/vcdl/environment: with more, no new work of a job is made, and none is submitted
+VCDL_JOB_QUOTA_GB, a line of PROJECT/vcdl/environment, sets the quota. A job above it gets no new work, and a new job
+that would exceed it cannot be submitted.
 """
 
 import os
@@ -19,29 +20,33 @@ from vcdl.wire.workunit import WorkunitName
 
 QUOTA_VARIABLE = "VCDL_JOB_QUOTA_GB"
 _PARTS = {"data": "data", "store": "weights", "snapshots": "weights", "downloads": "weights", "kept": "kept"}
-"""The part that a folder of a run belongs to; files of no such folder, and not of the journal, are `other`."""
+"""The kind of bytes in a run's folder, by subfolder; other files but the journal are `other`."""
 
 
 @dataclass(frozen=True)
 class JobBytes:
-    """The bytes of one job, by what they are; a file with two names counts once."""
+    """The bytes of one job by kind; a file with two names counts once."""
 
     data: int = 0
     """Shards and validation data."""
     weights: int = 0
-    """The store, where it is a folder; snapshots, and what clients get of them."""
+    """The store, if it is a folder; snapshots, and the files that clients get of them."""
     journal: int = 0
     kept: int = 0
-    """Uploads that were folded in."""
+    """Uploads that were applied."""
     waiting: int = 0
-    """Uploads that wait in upload/."""
+    """Uploads in upload/ that wait to be applied."""
     staged: int = 0
     """Copies in download/ that the run's folder does not share: other file systems, and compressed files."""
     other: int = 0
 
     @classmethod
     def of(cls, project: BoincProject, job: str) -> Self:
-        """Raises GridError; a file that goes meanwhile does not count."""
+        """Measure a job; a file that disappears meanwhile is not counted.
+
+        Raises:
+            GridError: A folder cannot be read.
+        """
         found = dict.fromkeys((field.name for field in fields(cls)), 0)
         folder = project.run_folder(job).path
         for path, size_bytes in _files(folder):
@@ -77,7 +82,11 @@ def quota_bytes(project: BoincProject) -> int | None:
 
 
 def over_quota(project: BoincProject, job: str) -> str:
-    """Return the message for people if a job holds more than its quota, else "". Raises GridError."""
+    """Return a message if a job takes more than its quota, else "".
+
+    Raises:
+        GridError: The quota or the job's files cannot be read.
+    """
     quota = quota_bytes(project)
     if quota is None or (held := JobBytes.of(project, job).total) <= quota:
         return ""
@@ -89,7 +98,16 @@ def over_quota(project: BoincProject, job: str) -> str:
 
 
 def check_room(project: BoincProject, job: str, cut: float) -> None:
-    """Refuse a job above its quota; `cut` is the fraction of its data that is there. Raises GridError."""
+    """Refuse a job above its quota.
+
+    Args:
+        project: The BOINC project.
+        job: The job's name.
+        cut: The fraction of the job's data that is already in shards.
+
+    Raises:
+        GridError: The job is, or would be, above the quota.
+    """
     quota = quota_bytes(project)
     if quota is None or (held := JobBytes.of(project, job)).total <= quota:
         return

@@ -1,8 +1,8 @@
-"""Workunits that only the hosts of one account may have: BOINC's targeted jobs.
+"""Reserve a job's workunits for the hosts of one account: BOINC's targeted jobs.
 
-`create_work --target_user` makes a workunit for which the transitioner makes no results, and a row in `assignment`. The
-scheduler makes the result when a host of the account asks for work, again after one that was lost or failed, and never
-twice for a host. Such jobs go before all others, and do not pass through the feeder.
+`create_work --target_user` creates a workunit for which the transitioner creates no results, and a row in `assignment`.
+The scheduler creates the result when a host of the account requests work; again after a result was lost or failed, but
+never twice for a host. Targeted jobs are sent before all others, and do not pass through the feeder.
 """
 
 from vcdl.boinc.grid.database import BoincDatabase
@@ -19,7 +19,7 @@ class KeptWork:
         self._account = account
 
     def repair(self) -> None:
-        """Repair the assignments: add those that a killed create_work has not written, and delete those that are over.
+        """Add the assignments that a killed create_work has not written, and delete those of workunits that are over.
 
         The scheduler reads all assignments of an account at each request of its hosts.
         """
@@ -42,7 +42,7 @@ class KeptWork:
         unassign(self._database, self._job, USER, over, INIT)
 
     def clear(self) -> None:
-        """Let no host have any of the job's workunits, as it has ended or pauses."""
+        """Delete the assignments of the job's workunits, so that no host gets them: the job has ended or pauses."""
         unassign(self._database, self._job, USER)
 
 

@@ -1,7 +1,7 @@
-"""The manifest of each open job: its staged files, PROJECT/vcdl/staged/<job>.json.
+"""The manifest of each open job, PROJECT/vcdl/staged/<job>.json: the names of its staged files.
 
-It names a file before it is staged and until it is removed; a shared file goes with the last one. Staging and removal
-need the lock.
+A file is listed from before it is staged until after it is removed, so that a kill leaves no unlisted file. A file that
+several jobs share is removed with the last of them. Hold the lock to stage or remove files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ class Manifest:
     share: int
     """Share of the clients among the open jobs."""
     result_template: str
-    """Name in templates/."""
+    """Name of the job's result template in templates/."""
     model: Content | None = None
     shards: Mapping[int, Content] = field(default_factory=dict)
     params: Mapping[int, Content] = field(default_factory=dict)
@@ -36,12 +36,12 @@ class Manifest:
 
     @property
     def sticky(self) -> set[str]:
-        """Files that clients keep."""
+        """Names of the files that clients keep."""
         return {content.name for content in (self.model, self.frozen, *self.shards.values()) if content is not None}
 
     @property
     def names(self) -> set[str]:
-        """All files in download/."""
+        """Names of all the job's files in download/."""
         return self.sticky | {content.name for content in self.params.values()}
 
     def to_json(self) -> str:
@@ -63,18 +63,21 @@ class Manifests:
     def __init__(self, project: BoincProject) -> None:
         self._folder = project.manifests
         self._read: dict[str, tuple[Identity, Manifest]] = {}
-        """Manifests by file, with the file's identity: a manifest names every shard, and each subtask asks it."""
+        """Keep decoded manifests, keyed by file and its identity.
+
+        A manifest names every shard, and is read for each subtask.
+        """
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock with which one process at a time stages or removes; its end frees the lock."""
+        """Hold the lock that lets one process at a time stage or remove files."""
         with advised(self._folder, RUN_AS_USER):
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder / "lock"):
                 yield
 
     def jobs(self) -> set[str]:
-        """Jobs that have staged something and were not cleared."""
+        """Names of the jobs that have staged files and were not cleared."""
         return {path.stem for path in self._folder.glob("*.json") if not path.name.startswith(".")}
 
     def read(self, job: str) -> Manifest | None:

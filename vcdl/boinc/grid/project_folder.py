@@ -1,4 +1,4 @@
-"""The folder of a BOINC project: the settings of its config.xml, and the places of its files."""
+"""The folder of a BOINC project: the settings of its config.xml, and the paths of its files."""
 
 import hashlib
 import os
@@ -24,7 +24,10 @@ GPU_CLASS = "vcdl_cuda"
 
 @dataclass(frozen=True)
 class BoincProject:
-    """A BOINC project's settings for VCDL; read once, so only the next process sees an edit of config.xml."""
+    """A BOINC project's settings for VCDL.
+
+    config.xml is read once, so that only the next process sees an edit.
+    """
 
     path: Path
     master_url: str
@@ -42,7 +45,7 @@ class BoincProject:
     download_url: str
     upload_dir: Path
     upload_public: Path
-    """The key by which the upload handler knows uploads that the project asked for."""
+    """The key by which the upload handler recognises uploads that the project requested."""
     log_dir: Path
     fanout: int
     """Number of folders below download/ and upload/; 0 for none."""
@@ -84,7 +87,13 @@ class BoincProject:
 
     @property
     def has_runs(self) -> bool:
-        """Whether any job is visible. If not, none was submitted, or their disk is not mounted. Raises GridError."""
+        """Whether any job is visible.
+
+        If not, none was submitted, or the disk of the jobs is not mounted.
+
+        Raises:
+            GridError: The folder cannot be read.
+        """
         with advised(self.runs_folder, RESULTS_WAIT):
             try:
                 # One entry is enough, and an empty folder is what an unmounted disk shows.
@@ -94,11 +103,15 @@ class BoincProject:
 
     @property
     def upload_mark(self) -> Path:
-        """A file that install puts into upload/: another folder mounted over it has none."""
+        """A file that install puts into upload/; a folder mounted over upload/ lacks it."""
         return self.upload_dir / "vcdl_mark"
 
     def check_uploads(self) -> None:
-        """Raises GridError when upload/ itself is missing, or is another folder: then a missing upload is not lost."""
+        """Check that upload/ is the folder that install marked; otherwise a missing upload is not lost.
+
+        Raises:
+            GridError: upload/ is missing, or is another folder.
+        """
         if not self.upload_dir.is_dir():
             raise GridError(f"there is no folder {self.upload_dir}: mount or make it; results wait until then")
         # The mount point of another disk exists and is empty. Without this check every upload would count as lost, and
@@ -120,7 +133,11 @@ class BoincProject:
     bin = Below("bin")
 
     def check_user(self) -> None:
-        """Raises GridError unless this process' files would belong to the project's user."""
+        """Check that files of this process would belong to the project's user.
+
+        Raises:
+            GridError: This process runs as another user.
+        """
         # As root a command would work, and leave files that the daemons and the web server cannot replace.
         owner = self.path.stat().st_uid
         if owner != os.geteuid():
@@ -130,7 +147,7 @@ class BoincProject:
             )
 
     def shown(self, path: Path) -> str:
-        """Return a path relative to the project's folder, if it is below."""
+        """Return a path relative to the project's folder if it is below; otherwise unchanged."""
         return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
 
     def download_path(self, name: str) -> Path:
@@ -145,7 +162,11 @@ class BoincProject:
     """The socket of the resident checker (vcdl.boinc.daemons.checker)."""
 
     def upload_path(self, name: str) -> Path:
-        """Path of a physical file from the upload handler. Raises GridError when the name leads elsewhere."""
+        """Return the path of a physical file from the upload handler.
+
+        Raises:
+            GridError: The name leads out of the folder.
+        """
         return self._fanned_out(self.upload_dir, name)
 
     def _fanned_out(self, top: Path, name: str) -> Path:
@@ -163,7 +184,7 @@ _READ = {
     *("master_url", "host", "db_name", "db_host", "db_user", "db_passwd", "download_dir", "download_url"),
     *("upload_dir", "uldl_dir_fanout", "key_dir", "cache_md5_info"),
 }
-"""Settings that are read here; some others may be there many times."""
+"""Settings of config.xml that are read here; some others may be repeated."""
 
 
 def _read_config(path: Path) -> dict[str, str]:
@@ -198,7 +219,7 @@ def _fanout(text: str) -> int:
 Identity = tuple[int, int, int]
 RUN_AS_USER = "run as the project's user"
 RESULTS_WAIT = "repair the disk, the permissions or the mount: results wait until then"
-"""The advice where this machine cannot read a file: the read is repeated."""
+"""Advice where this machine cannot read a file; the read is retried."""
 
 
 @contextmanager
@@ -211,7 +232,11 @@ def advised(path: Path, advice: str) -> Iterator[None]:
 
 
 def identity_of(path: Path) -> Identity:
-    """Return the identity of a file, to notice its replacement under the same name. Raises OSError."""
+    """Return the identity of a file, by which a replacement under the same name is noticed.
+
+    Raises:
+        OSError: The file does not exist or cannot be read.
+    """
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 

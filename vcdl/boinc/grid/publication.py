@@ -25,11 +25,11 @@ class Publication:
 
     @property
     def url(self) -> str | None:
-        """The statement's address; None: the job, or a project that has no key, publishes nothing."""
+        """Address of the statement; None if the job publishes nothing, or the project has no key."""
         return None if self._key is None else self._project.url_of_download(self._name)
 
     def publish(self, version: int, params: Path) -> None:
-        """Put a version in place, then the statement that names it."""
+        """Publish a version: its weights, then the statement that names them."""
         if self._key is None:
             return
         # The weights first: a client that reads the new statement must find the file that it names.
@@ -45,7 +45,7 @@ class Publication:
         self._download.write(self._name, self._key.signed(newest.to_json()).encode())
 
     def remove(self) -> None:
-        """Publish nothing any more."""
+        """Remove the published statement."""
         self._download.remove(self._name)
 
 

@@ -1,4 +1,7 @@
-"""The rest of a host whose last tasks failed: until when it gets no work. Pure; host_care acts on it."""
+"""Compute how long a host whose last tasks failed is suspended.
+
+Pure functions of the tasks; vcdl.boinc.grid.host_care applies the suspensions.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +18,20 @@ _REFUSED_REST_S = 3600.0
 LONGEST_REST_S = 86400.0
 """Seconds of the longest suspension, so that a repaired host is tried at least once a day."""
 SAME_MINUTE_S = 60.0
-"""Seconds before and after a lost transfer in which other hosts' tasks show whether the server lost it."""
+"""Seconds around a lost transfer in which other hosts' tasks show whether the server lost it."""
 
 
 class End(Enum):
-    """The end of a task."""
+    """How a task ended."""
 
     GOOD = "good"
     ERROR = "error"
     TIMEOUT = "timeout"
     REFUSED = "refused"
     CLOCK = "clock"
-    """The client gave it up as too late, before its deadline: BOINC's client goes by the host's own clock."""
+    """The client aborted the task as too late before the deadline: it goes by the host's own clock, which is wrong."""
     LOST = "lost"
-    """A file did not get through, down or up: the server's trouble, or that of a host which never sent one."""
+    """A file was not transferred, down or up: by the server's fault, or because the host never sent it."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,15 @@ class Rest:
     since_s: float = 0.0
     """Unix time of the task that led to the suspension; a later good one ends it."""
     is_quarantine: bool = False
-    """Whether a job's quarantine is the reason. It holds, whatever other hosts do."""
+    """Whether a job's quarantine is the reason; then the suspension stays, whatever other hosts do."""
 
     def is_on(self, now_s: float) -> bool:
-        """Return whether it lasts."""
+        """Return whether the suspension lasts at this time."""
         return now_s < self.until_s
 
 
 def rest_after(ended: Iterable[Ended]) -> Rest | None:
-    """Return the suspension after a host's last tasks, doubled by each failure, or None if it needs none."""
+    """Return the suspension after a host's last tasks, doubled by each failure; None if it needs none."""
     in_order = sorted(ended, key=lambda one: one.time_s)
     # Only failures since the last success count: an honest host with a rare error is never suspended for its total.
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
@@ -78,7 +81,7 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
-    """Return the ended tasks without those lost by the server, when most other uploads failed as well."""
+    """Return the ended tasks without those that the server lost, as most other hosts' uploads failed as well."""
     lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
     good = {host: [one.time_s for one in tasks if one.end is End.GOOD] for host, tasks in ended.items()}
 
@@ -97,17 +100,24 @@ def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
 
 @dataclass(frozen=True)
 class Rests:
-    """The suspended hosts, stored in a file: neither the end of a job nor another app version ends a suspension."""
+    """The suspended hosts, stored in a file.
+
+    A suspension outlives the end of a job and a new app version.
+    """
 
     of: Mapping[int, Rest]
-    """Suspensions by host, also those that are over until the host's next task was good."""
+    """Suspensions by host. One that is over stays until the host's next task succeeds."""
     forgiven_until_s: float = 0.0
-    """Unix time up to which failures do not count, because most hosts had them."""
+    """Unix time up to which failures are ignored, because most hosts had them."""
 
     def after(
         self, ended: Mapping[int, Sequence[Ended]], quarantined: Mapping[int, str], there: Collection[int], now_s: float
     ) -> "Rests":
-        """Return the suspensions after these tasks; with more than half suspended, the job is at fault."""
+        """Return the suspensions after these tasks.
+
+        If more than half of the active hosts would be suspended, the hosts are not to blame: only quarantines stay, and
+        all failures so far are forgiven.
+        """
         # A suspension is stored and not derived anew: its tasks leave the window of the newest results, or their job is
         # deleted, and the host would be free too early.
         kept = {host: rest for host, rest in self.of.items() if _last_good_s(ended.get(host, ())) <= rest.since_s}
@@ -127,7 +137,7 @@ class Rests:
         return replace(self, of={**resting, **condemned})
 
     def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Rest]:
-        """Return the suspensions of hosts in a job's quarantine: until a day after the job last reported it."""
+        """Return the suspensions of hosts in a job's quarantine; each lasts a day from the job's last report."""
         until_s = now_s + LONGEST_REST_S
         said = {host: Rest(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
         kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}

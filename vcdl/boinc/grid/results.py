@@ -1,7 +1,7 @@
-"""Results of one job, claimed from BOINC's database by any number of servers.
+"""Claim the results of one job from BOINC's database, by any number of servers.
 
-A claim is a lock on rows for one transaction, a turn. Other servers skip locked rows; those of a killed server are free
-at once.
+A claim is a lock on rows for one transaction, called a turn. Other servers skip locked rows, and rows of a killed
+server are free at once.
 """
 
 import re
@@ -24,13 +24,13 @@ from vcdl.run.staging import Uploaded
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _CANDIDATES = 256
-"""Ready rows to consider: more than all servers hold at a time, so that each finds free ones."""
+"""Ready rows that a claim considers: more than all servers claim at a time, so that each finds free ones."""
 _ORPHANS_AT_ONCE = 1000
 
 UPLOAD_FAILED = -187
-"""result.exit_status of a task whose file did not arrive, as BOINC's client says it (ERR_RESULT_UPLOAD)."""
+"""result.exit_status of a task whose file did not arrive (BOINC's ERR_RESULT_UPLOAD)."""
 TRANSFER_FAILED = (-186, UPLOAD_FAILED)
-"""result.exit_status of tasks whose files did not come through, down or up."""
+"""result.exit_status of tasks whose files were not transferred, down or up."""
 _ERRORS = (
     (CANCELLED, "it was cancelled"),
     (2, "too many clients failed"),
@@ -50,11 +50,14 @@ _OUTCOMES = {
 _UPLOAD = re.compile(
     r"(?P<workunit>.+_v[0-9]{6,18})_(?P<result>[0-9]{1,18}|[0-9]+_(?P<sent>[0-9]{1,18})_[0-9]+)_r[0-9]+_[0-9]+"
 )
-"""BOINC's name of an output file: the result's (or for an assigned host process, time and number), two numbers."""
+"""BOINC's name of an output file: the result's (for an assigned host: process, time and number), two numbers."""
 
 
 def workunit_and_result(file: Path) -> tuple[str, int]:
-    """Return the workunit and the result's number of an output file; for another file its whole name and 0."""
+    """Return the workunit and the result's number of an output file.
+
+    For any other file: its whole name and 0.
+    """
     match = _UPLOAD.fullmatch(file.name)
     return (match["workunit"], int(match["sent"] or match["result"])) if match else (file.name, 0)
 
@@ -65,7 +68,7 @@ def result_name(file: Path) -> str:
 
 
 class BoincResults(Results):
-    """One server's view of a job's results; used inside `turn()`."""
+    """One server's access to a job's results; used inside `turn()`."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder, at_most: int = 8) -> None:
         self._project = project
@@ -73,16 +76,15 @@ class BoincResults(Results):
         self._folder = folder
         self._job = folder.path.name
         self.at_most = at_most
-        """Workunits of one claim."""
+        """Workunits claimed in this turn, or in the last one."""
         self._claimed: dict[str, Outcome] = {}
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Open a transaction, whose changes take effect at its end or not at all.
+        """Open a transaction, which is applied as a whole at its end or not at all.
 
-        Results claimed inside are this server's alone.
-
-        BOINC's transitioner waits for locked rows, so a turn must not wait for anything.
+        Results claimed inside belong to this server alone. BOINC's transitioner waits for locked rows, so a turn must
+        not wait for anything.
         """
         # A turn that was rolled back has claimed nothing, so what the last one claimed is forgotten first.
         self._claimed.clear()
@@ -90,7 +92,11 @@ class BoincResults(Results):
             yield
 
     def claim(self) -> Sequence[Outcome]:
-        """Return the oldest free workunits that have ended and that this turn has not concluded. Raises GridError."""
+        """Return the oldest free workunits that have ended and that this turn has not concluded.
+
+        Raises:
+            GridError: The database cannot be used.
+        """
         match, arguments = of_job(self._job)
         # Without locks: InnoDB locks each row that a locking read examines, which here would include other jobs' rows.
         candidates = self._database.execute(
@@ -129,9 +135,16 @@ class BoincResults(Results):
         return outcomes
 
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Conclude a workunit that is in store and journal; keep an upload that made a `version` without a snapshot.
+        """Conclude a workunit whose update is in store and journal.
 
-        BOINC deletes the files after the turn. Raises GridError, RunFolderError.
+        BOINC deletes its files after the turn.
+
+        Args:
+            workunit: The workunit's name.
+            version: The version that its upload made; without a snapshot of that, the upload is kept.
+
+        Raises:
+            GridError, RunFolderError: The row or the kept upload cannot be written.
         """
         outcome = self._claimed.get(workunit)
         if version is not None and isinstance(outcome, Uploaded) and self._folder.kept_uploads.is_dir():
@@ -144,10 +157,13 @@ class BoincResults(Results):
         )  # fmt: skip
 
     def second_copies(self) -> Iterator[tuple[str, str, int]]:
-        """Yield workunit, host and size of valid uploads of this turn's workunits that are not the canonical ones.
+        """Yield workunit, host and size of each valid upload of this turn's workunits besides the canonical one.
 
-        BOINC credits them and passes them to no daemon. One that was checked after its subtask was applied is recorded
-        by vcdl_validate. Raises GridError.
+        BOINC credits them and passes them to no daemon. An upload that was checked after its subtask was applied is
+        recorded by vcdl_validate.
+
+        Raises:
+            GridError: The database cannot be read.
         """
         if not self._claimed:
             return
@@ -220,12 +236,22 @@ def host_of(database: BoincDatabase, result: str) -> int | None:
 
 
 def mark_lost(database: BoincDatabase, result: str) -> None:
-    """Note in a result's row that no file of it arrived: a refusal that says nothing of its host. Raises GridError."""
+    """Mark a result whose file never arrived.
+
+    Its refusal says nothing about its host.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     database.execute("UPDATE result SET exit_status = %s WHERE name = %s", UPLOAD_FAILED, result)
 
 
 def output_file(xml_doc_in: bytes | str) -> str:
-    """Physical name of update.h5 in a result's description, a fragment with several roots. Raises GridError."""
+    """Return the physical name of update.h5 in a result's description, an XML fragment with several roots.
+
+    Raises:
+        GridError: The description is damaged.
+    """
     text = xml_doc_in.decode(errors="replace") if isinstance(xml_doc_in, bytes) else xml_doc_in
     if "<!" in text:  # no entity expansion; BOINC writes none
         raise GridError("the description of its result is not BOINC's")
@@ -247,7 +273,10 @@ def has_arrived(project: BoincProject, description: bytes | str) -> bool:
 
 
 def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: Collection[str]) -> int:
-    """Mark results without an open job (a paused one is open) as done, so that BOINC deletes their files; how many."""
+    """Mark results without an open job as done, so that BOINC deletes their files; return their number.
+
+    A paused job is open.
+    """
     matches = [of_job(job) for job in open_jobs]
     # By exclusion, because the names of jobs that were removed are not known any more.
     condition = "".join(f" AND NOT {match}" for match, _ in matches)
@@ -264,6 +293,9 @@ def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: 
 
 
 def _keep(upload: Path, kept: Path) -> None:
-    """Copy an upload: a link would change with it when a client sends it again, unchecked."""
+    """Copy an upload.
+
+    A link would change with the original when a client sends it again, unchecked.
+    """
     with whole_file(kept) as target:
         shutil.copyfile(upload, target)

@@ -1,8 +1,8 @@
-"""Subtasks of one job that are out for too long, and those that no host may train any more, in BOINC's tables.
+"""Send late workunits of one job to second hosts, and give up those that no further host may train.
 
-A late one gets a second host: its workunit wants one more result, and an assignment names the hosts. The first upload
-becomes canonical. With `one_result_per_host_per_wu` a workunit that every host had is given up. Where only one
-account's hosts may have the job's workunits, no other host is asked or waited for.
+A late workunit gets one more result, and an assignment that names the hosts which may have it; the first upload becomes
+canonical. With `one_result_per_host_per_wu`, a workunit that every active host has had is given up. If the workunits
+are reserved for one account's hosts, no other host is considered.
 """
 
 import logging
@@ -29,7 +29,7 @@ from vcdl.job.schema import LATE_AFTER
 from vcdl.loop.lateness import MEASURED, Lateness, Out, Turnarounds, faster_hosts
 
 _EVERY_S = 5.0
-"""Seconds between two looks: a scheduler's request takes as long to come."""
+"""Seconds between two checks: a host requests work about as often."""
 _NOBODY_S = 30
 """Seconds after which a workunit that no host may have is given up."""
 _log = logging.getLogger("vcdl.loop.work_generator")
@@ -37,7 +37,7 @@ _log = logging.getLogger("vcdl.loop.work_generator")
 
 @dataclass
 class _Workunit:
-    """An open workunit with its results, as far as they matter here."""
+    """An open workunit with the facts about its results that matter here."""
 
     id: int
     name: str
@@ -45,15 +45,15 @@ class _Workunit:
     results: int = 0
     unsent: int = 0
     come: int = 0
-    """Results that wait for their check, or passed it."""
+    """Number of results that wait for their check, or passed it."""
     running: dict[int, int] = field(default_factory=dict)
-    """Host → when it got it."""
+    """Hosts that have the workunit, with the Unix time at which each got it."""
     hosts: set[int] = field(default_factory=set)
     waits_since_s: int = 0
-    """The time at which its last unsent result was made, or a result came."""
+    """Unix time at which the workunit's last unsent result was created, or a result came back."""
 
     def add(self, state: int, outcome: int, checked: int, host: int, sent_s: int, made_s: int, came_s: int) -> None:
-        """Take in one of its results."""
+        """Add one of the workunit's results."""
         self.results += 1
         if host:
             self.hosts.add(host)
@@ -71,12 +71,15 @@ class _Workunit:
 
     @property
     def waits_for_hosts(self) -> bool:
-        """Whether all that is left of it runs on hosts, and one more host may be asked."""
+        """Whether all its remaining results run on hosts, and one more host may get the workunit."""
         return bool(self.running) and not self.unsent and not self.come and self.results < self.most
 
 
 class SecondCopies:
-    """Looks after the subtasks of one job that hosts have; all calls may raise GridUnavailable or GridError."""
+    """Assigns second hosts to the late workunits of one job.
+
+    All calls may raise GridUnavailable or GridError.
+    """
 
     def __init__(
         self, database: BoincDatabase, job: str, account: int | None = None, late_after: float = LATE_AFTER
@@ -84,10 +87,10 @@ class SecondCopies:
         """Prepare the second copies of a job.
 
         Args:
-            database: BOINC's.
-            job: The job.
-            account: The only one whose hosts may have the workunits.
-            late_after: As Lateness has it.
+            database: BOINC's database.
+            job: The job's name.
+            account: The only account whose hosts may have the workunits; None: all hosts.
+            late_after: Multiple of the usual turnaround, as in Lateness.
         """
         self._database = database
         self._job = job
@@ -95,10 +98,13 @@ class SecondCopies:
         self._late_after = late_after
         self._looked_s = -math.inf
         self.lateness: Lateness | None = None
-        """The turnarounds that are usual in this job, once they are known."""
+        """The usual turnarounds of this job; None until there are enough of them."""
 
-    def look(self, *, queue_empty: bool) -> None:
-        """Ask further hosts for late workunits, and give up those that no host may have."""
+    def replicate_late(self, *, queue_empty: bool) -> None:
+        """Assign late workunits to further hosts, and give up those that every active host has already had.
+
+        Does nothing if the last call was less than _EVERY_S ago.
+        """
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
@@ -121,7 +127,7 @@ class SecondCopies:
             self._ask(workunits, usual_s, self.lateness, now, queue_empty=queue_empty)
 
     def clear(self) -> None:
-        """Withdraw all assignments to further hosts, as the job has ended or pauses."""
+        """Withdraw all assignments to further hosts: the job has ended or pauses."""
         unassign(self._database, self._job, HOST)
 
     # -- reading
@@ -137,7 +143,7 @@ class SecondCopies:
         return Turnarounds(self._late_after, ((str(host), float(took_s)) for host, took_s in reversed(rows)))
 
     def _open(self) -> list[_Workunit]:
-        """Return the workunits that some host has or had, and that wait for an upload."""
+        """Return the workunits that some host has or had and that wait for an upload."""
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT w.id, w.name, w.max_total_results, r.server_state, r.outcome,"
@@ -188,9 +194,9 @@ class SecondCopies:
         return {int(row[0]) for row in rows}
 
     def _assign(self, workunit: _Workunit, hosts: Sequence[int]) -> None:
-        """Offer the workunit to these hosts as well; the first that asks gets it.
+        """Offer the workunit to these hosts as well; the first that requests work gets it.
 
-        A transition would offer it to any host.
+        Without the assignment, BOINC's transitioner would offer it to any host.
         """
         # Together: with target_nresults alone the transitioner would make a result for any host, and an assignment
         # alone would be refused by the scheduler, as enough results exist.
@@ -203,7 +209,10 @@ class SecondCopies:
             assign(self._database, HOST, [(workunit.id, host) for host in hosts])
 
     def _withdraw(self) -> None:
-        """Withdraw assignments that are followed, or of workunits that are over, which then want one result again."""
+        """Withdraw assignments that a host has followed, or whose workunit is over.
+
+        Those workunits need only one result again.
+        """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT DISTINCT w.id FROM workunit w JOIN assignment a ON a.workunitid = w.id"
@@ -224,7 +233,7 @@ class SecondCopies:
             )  # fmt: skip
 
     def _give_up(self, workunits: Sequence[_Workunit], at_work: Set[int], now: int) -> None:
-        """Give up workunits that wait for a host that has not had them, where every host at work has."""
+        """Give up workunits that no active host may train, as each has had them."""
         stuck = [
             one
             for one in workunits

@@ -1,4 +1,4 @@
-"""Files of one job in download/ and templates/: model, weights, shards, and a description per workunit."""
+"""Stage the files of one job in download/ and templates/: model, weights, shards, and workunits' descriptions."""
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,11 +31,14 @@ class Staging:
         self._download = DownloadFolder(project)
         self._manifests = Manifests(project)
         self._in_place: set[str] = set()
-        """Shared files that this process has seen in place."""
+        """Prepare the staging; `_in_place` remembers the shared files that this process has verified."""
 
     @property
     def result_template(self) -> str:
-        """Name of the template by its content, at most 63 characters: jobs with equal upload sizes share it."""
+        """Name of the result template, derived from its content, at most 63 characters.
+
+        Jobs with equal upload sizes share it.
+        """
         return f"vcdl_out_{self._settings.upload_bytes}.xml"
 
     @property
@@ -49,7 +52,7 @@ class Staging:
         return self._manifests.others(self._settings.job)
 
     def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
-        """Put all inputs of the workunits in place; returns physical names in the order of INPUT_FILES."""
+        """Put all inputs of the workunits in place, and return their physical names in the order of INPUT_FILES."""
         manifest = self._stage_shared(staged)
         inputs = []
         for item in staged:
@@ -63,7 +66,7 @@ class Staging:
         return inputs
 
     def tell_share(self) -> None:
-        """Let the other jobs know the job's share, which may have changed since its files were staged."""
+        """Record the job's share for the other jobs: it may have changed since the job's files were staged."""
         with self._manifests.locked():
             found = self._manifests.read(self._settings.job)
             # Without a manifest nothing is staged yet, and `stage` writes the share with the first files.
@@ -71,7 +74,7 @@ class Staging:
                 self._manifests.write(self._settings.job, replace(found, share=self._settings.share))
 
     def stage_params(self, version: int, path: Path) -> Content:
-        """Put the weights of a version in place, which no workunit needs to start from."""
+        """Put the weights of a version in place that is not the base of a workunit."""
         with self._manifests.locked():
             manifest = self.manifest
             grown = replace(manifest, params=_with_new(manifest.params, {version: path}))
@@ -81,7 +84,7 @@ class Staging:
             return grown.params[version]
 
     def discard_params(self, is_needed: Callable[[Collection[int]], Collection[int]], keep: Collection[int]) -> None:
-        """Remove the weights of all versions except `keep` and those still needed."""
+        """Remove the weights of all versions except `keep` and those that `is_needed` returns."""
         rest = self.manifest.params.keys() - set(keep)
         if not rest:
             return
@@ -100,8 +103,8 @@ class Staging:
     def clear(self) -> None:
         """Remove everything of this job that no other open job uses, except the result template.
 
-        The transitioner ends for good if it makes a result without a template, for example after a validator overwrote
-        a cancellation.
+        BOINC's transitioner exits for good if it creates a result without a template, for example after a validator
+        overwrote a cancellation.
         """
         with self._manifests.locked():
             manifest = self.manifest

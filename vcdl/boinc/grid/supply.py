@@ -1,4 +1,7 @@
-"""The amount of unsent work, between two marks: without work clients back off for long; work that waits grows old."""
+"""Compute how much unsent work to keep ready.
+
+The amount moves between two marks: without work clients back off for long, and work that waits grows old.
+"""
 
 import math
 from collections.abc import Mapping
@@ -7,21 +10,21 @@ from dataclasses import dataclass
 REFILL_S = 10.0
 """Seconds from a low mark until new results can be sent: our loop, create_work, transitioner and feeder."""
 _LEAST_LOW = 2
-"""The least low mark, so that a small fleet never waits."""
+"""Least low mark, so that a small fleet never waits for work."""
 _FIRST_LOW = 8
-"""The least low mark while nothing runs: a fleet may come at once, and waiting would bring no newer weights."""
+"""Least low mark while nothing runs. A fleet may start at once, and holding work back would not bring newer weights."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The activity of our app's clients."""
+    """How much work our app's clients use."""
 
     running: int
-    """Subtasks at work."""
+    """Subtasks that run on clients."""
     idle_hosts: int
     """Active hosts without a subtask."""
     task_s: float | None
-    """Recent mean time from sending to reporting; None: no result came back yet."""
+    """Mean seconds from sending to reporting of recent tasks; None: no result is back yet."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,24 @@ class Stock:
 
     unsent: int
     running: int
-    """Sent, or returned and not assimilated."""
+    """Workunits that were sent, or returned and not yet assimilated."""
     on_gpus: int = 0
     """Running workunits that a GPU trains now."""
 
 
 @dataclass(frozen=True)
 class Marks:
-    """When fewer than `low` workunits are unsent, more are made, up to `high`."""
+    """The two marks: when fewer than `low` workunits are unsent, more are created, up to `high`."""
 
     low: int
     high: int
 
 
 def marks(demand: Demand) -> Marks:
-    """Return the marks over all jobs: fetches until more is made (Poisson λ + 3·√λ), one per idle host."""
+    """Return the marks over all jobs, by the demand.
+
+    The low mark covers the fetches until new work is ready (Poisson λ + 3·√λ), and one per idle host.
+    """
     # Before the first result is back nothing is known of the pace: assume that each running task ends within a refill.
     fetched = float(demand.running)
     if demand.task_s is not None:
@@ -59,7 +65,7 @@ def marks(demand: Demand) -> Marks:
 
 @dataclass(frozen=True)
 class JobStock:
-    """An open job's share of the clients, and its stock."""
+    """One open job's share of the clients, and its workunits."""
 
     share: int
     stock: Stock
@@ -70,7 +76,10 @@ class JobStock:
 
 
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
-    """Return the workunits of `job` that should be open: its share; more when `others_pass` and little is unsent."""
+    """Return how many workunits of `job` should be open.
+
+    Its share; more when `others_pass`, the other jobs create no work, and little is unsent.
+    """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
     # What runs counts too: otherwise a job whose tasks take long would hold more clients than its share.
@@ -84,12 +93,12 @@ def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pas
 
 
 def missing_to_half(jobs: Mapping[str, JobStock], whole: Marks) -> int:
-    """Workunits missing to half of the low mark; 0 or less: none."""
+    """Return how many workunits are missing to half of the low mark; 0 or less: none."""
     return math.ceil(whole.low / 2) - sum(job.stock.unsent for job in jobs.values())
 
 
 def missing_running(job: str, jobs: Mapping[str, JobStock]) -> int:
-    """Workunits of `job` to send before all that wait, until the job has its part of those that run."""
+    """Return how many workunits of `job` to send before all others, so that its share of the clients runs them."""
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
     return max(0, math.ceil(part * running) - mine.open)

@@ -1,4 +1,7 @@
-"""The key with which a project signs its newest weights (vcdl.wire.newest); a thief can only give other weights."""
+"""The key with which a project signs its newest weights (vcdl.wire.newest).
+
+A thief of the key can only distribute other weights.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +37,11 @@ class WeightsKey:
 
     @classmethod
     def of(cls, project: BoincProject) -> Self | None:
-        """Return the project's key; None if none was made. Raises GridError."""
+        """Return the project's key; None if none was made.
+
+        Raises:
+            GridError: Its file cannot be read.
+        """
         path = cls.file(project.path)
         try:
             # Without a password: a daemon cannot be asked for one, and only the project's user can read the file.
@@ -51,7 +58,7 @@ class WeightsKey:
 
     @property
     def public(self) -> PublicKey:
-        """The key that verifies."""
+        """The public half, which verifies signatures."""
         return PublicKey(self._private.public_key().public_numbers().n)
 
     def to_pem(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The workunits of one job in BOINC's tables; a workunit's name begins with its job's."""
+"""Read and change the workunits of one job in BOINC's tables; their names begin with the job's name."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -11,7 +11,7 @@ from vcdl.boinc.grid.supply import Stock
 
 _T = TypeVar("_T")
 Arrived = Callable[[bytes | str], bool]
-"""Tells whether the upload of a result with this xml_doc_in is here."""
+"""Returns whether the upload of a result with this xml_doc_in has arrived."""
 
 INIT, READY, DONE = 0, 1, 2
 """workunit.assimilate_state"""
@@ -49,7 +49,11 @@ def was_submitted(database: BoincDatabase, job: str) -> bool:
 
 
 def assign(database: BoincDatabase, kind: int, pairs: Collection[tuple[int, int]]) -> None:
-    """Let hosts or accounts have workunits, given as (workunit, host or account). Raises GridError."""
+    """Assign workunits to hosts or accounts, given as pairs (workunit, host or account).
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     database.insert(
         "INSERT INTO assignment (create_time, target_id, target_type, multi, workunitid, resultid)"
         " VALUES (%s, %s, %s, 0, %s, 0)",
@@ -58,7 +62,11 @@ def assign(database: BoincDatabase, kind: int, pairs: Collection[tuple[int, int]
 
 
 def unassign(database: BoincDatabase, job: str, kind: int, condition: str = "", *values: int) -> None:
-    """Forget such assignments of a job, where a condition on `workunit w` holds. Raises GridError."""
+    """Delete the job's assignments of one kind for which a condition on `workunit w` is true.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     match, arguments = of_job(job)
     rows = database.execute(
         "SELECT a.id FROM assignment a JOIN workunit w ON w.id = a.workunitid"
@@ -89,7 +97,7 @@ class WorkunitRows:
         return bool(rows)
 
     def hand_out_again(self, names: Collection[str]) -> None:
-        """Let concluded workunits be claimed once more."""
+        """Make concluded workunits ready again, so that they are claimed once more."""
         for some in _chunks(names):
             self._database.execute(
                 "UPDATE workunit SET assimilate_state = %s WHERE name IN %s AND assimilate_state = %s",
@@ -101,9 +109,10 @@ class WorkunitRows:
         return [name for _, name in self._unfinished()]
 
     def stock(self) -> Stock:
-        """Count the unsent workunits (also without results yet), and those that run or wait to be assimilated.
+        """Count the unsent workunits, and those that run or wait to be assimilated.
 
-        Of the latter also those that run on a GPU, by the plan class of the app version.
+        A workunit without results yet is unsent. Of the running ones, those on a GPU are counted by the plan class of
+        their app version.
         """
         match, arguments = of_job(self._job)
         # A workunit whose only result failed counts as unsent: the transitioner makes another one, which is sent before
@@ -120,11 +129,11 @@ class WorkunitRows:
         return Stock(unsent, total - unsent, on_gpus)
 
     def cancel(self, names: Collection[str], arrived: Arrived) -> None:
-        """Cancel workunits as cancel_jobs does: running ones abort at the next report.
+        """Cancel workunits as BOINC's cancel_jobs does: running tasks abort when their host next reports.
 
         Args:
             names: The workunits.
-            arrived: Tells whether an upload is here.
+            arrived: Returns whether an upload has arrived.
         """
         for some in _chunks(names):
             # INIT only: one that is READY has an upload, or an error that the assimilator will report.
@@ -139,9 +148,9 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_ended(self) -> None:
-        """Have the transitioner handle cancelled workunits again that it processed in the meantime.
+        """Have the transitioner process cancelled workunits again that it processed in the meantime.
 
-        It has overwritten our transition_time, and would return after ten days.
+        It has overwritten our transition_time, and would return after ten days only.
         """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
@@ -153,7 +162,7 @@ class WorkunitRows:
             self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)
 
     def hurry_unchecked(self) -> None:
-        """Have uploads that could not be read checked again: BOINC's validator returns to them after six hours only."""
+        """Have uploads that could not be read checked again soon: BOINC's validator would return after six hours."""
         match, arguments = of_job(self._job)
         self._database.execute(
             "UPDATE workunit w SET w.transition_time = %s"

@@ -1,1 +1,1 @@
-"""VCDL in a BOINC project: installing it and taking it out again."""
+"""Install VCDL in a BOINC project, and remove it."""

@@ -1,4 +1,7 @@
-"""The app version below apps/vcdl/, signed and published by update_versions, with a digest in its files' names."""
+"""Build and publish the app version below apps/vcdl/.
+
+BOINC's update_versions signs and registers it; its files' names contain a digest of their content.
+"""
 
 import hashlib
 import re
@@ -27,7 +30,7 @@ _API_VERSION = "7.9.0"
 """
 
 Content = bytes | RuntimeFile
-"""Content of a file to publish: itself, or the archive that it is a copy of."""
+"""Content of a file to publish: its bytes, or the archive to copy."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,11 @@ class Variant:
     """An app version for the hosts of one platform and one plan class."""
 
     platform: str
-    """Its name for BOINC."""
+    """BOINC's name of the platform."""
     plan_class: str = ""
     runtime: RuntimeFile | None = None
     container: Container | None = None
-    """What runs the runtime in a container; None: it runs on the machine itself."""
+    """The container that runs the client; None: it runs on the machine itself."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -60,11 +63,15 @@ class ClientFiles:
     runtimes: tuple[RuntimeFile, ...] = ()
     containers: tuple[Container, ...] = ()
     project_url: str = ""
-    """The project's; containers mount its folder by name."""
+    """Address of the project; containers mount its folder by name."""
 
     @classmethod
     def build(cls, project_key: str = "") -> "ClientFiles":
-        """Build the files from this installation of VCDL; `project_key` signs weights, as JSON."""
+        """Build the files from this installation of VCDL.
+
+        Args:
+            project_key: The public key of the project's weights, as JSON.
+        """
         from vcdl.boinc.project.client_build import build_client
 
         with tempfile.TemporaryDirectory(prefix="vcdl-client-") as folder:
@@ -90,10 +97,11 @@ class ClientFiles:
         return f"{_FILE_PREFIX}{digest.hexdigest()[:12]}"
 
     def variants(self, threads: int) -> tuple[Variant, ...]:
-        """Return the app versions to offer: for Linux on x86-64, and for others if there is a runtime or a container.
+        """Return the app versions to offer.
 
-        A CPU task with one thread needs no plan class. The scheduler prefers the kind with more threads, so only one is
-        offered. Hosts that get a runtime may have no Python, so GPU tasks need one for them.
+        One for Linux on x86-64, and one for each other platform with a runtime or a container. A CPU task with one
+        thread needs no plan class. The scheduler prefers the kind with more threads, so only one is offered. Hosts that
+        get a runtime may have no Python, so they need a runtime for GPU tasks, too.
         """
         plan_class = MT_CLASS if threads > 1 else ""
         runtimes = {(runtime.platform, runtime.manifest.gpu): runtime for runtime in self.runtimes}
@@ -111,12 +119,12 @@ class ClientFiles:
 
     @property
     def contents(self) -> dict[str, tuple[bytes, int]]:
-        """The files for Linux without a runtime."""
+        """Content of the files for Linux without a runtime, by name."""
         contents = self.contents_of(Variant(LINUX.boinc))
         return {name: (content, mode) for name, (content, mode) in contents.items() if isinstance(content, bytes)}
 
     def contents_of(self, variant: Variant) -> dict[str, tuple[Content, int]]:
-        """Content and mode of a variant's files, by physical name."""
+        """Return content and mode of a variant's files, by physical name."""
         found: dict[str, tuple[Content, int]]
         found = {self.name: (self.launcher, files.PROGRAM_MODE), f"{self.name}.pyz": (self.zipapp, files.FILE_MODE)}
         names = [_File(self.name), _File(f"{self.name}.pyz", _ZIPAPP)]
@@ -146,7 +154,7 @@ class _File:
     physical: str
     logical: str = ""
     is_copied: bool = False
-    """Whether slots get a copy, as docker_wrapper follows no link."""
+    """Whether slots get a copy and not a link: docker_wrapper follows no link."""
 
 
 def _version_xml(names: Sequence[_File]) -> str:
@@ -174,7 +182,7 @@ class PublishedVersion:
 
     @property
     def is_ours(self) -> bool:
-        """Whether install made it; an operator may have made others."""
+        """Whether install made this version, and not the operator."""
         return f">{_FILE_PREFIX}" in self.xml
 
     @property
@@ -182,7 +190,7 @@ class PublishedVersion:
         return self.platform, self.plan_class
 
     def is_of(self, client: ClientFiles) -> bool:
-        """Return whether these are its client's files."""
+        """Return whether the version consists of this client's files."""
         return f">{client.name}.pyz<" in self.xml
 
     def is_signed(self, client: ClientFiles, key: BoincKey | None) -> bool:
@@ -198,15 +206,15 @@ class PublishedVersion:
 def number_for(
     apps: Path, client: ClientFiles, published: Sequence[PublishedVersion], key: BoincKey | None = None
 ) -> int:
-    """Return the version number of these client files: their own, or the next one.
+    """Return the version number of these client files: their own, or the next free one.
 
-    Files keep their names, and clients take the new signatures for them.
+    The files keep their names; clients accept the new signatures for them.
 
     Args:
         apps: The folder of app versions.
         client: The files.
         published: The versions in the database.
-        key: Today's; a version signed with another one does not count.
+        key: Today's signing key; a version signed with another one is not reused.
     """
     # Numbers come from the disk and from the database: update_versions publishes folders that are not in the database
     # yet, and a killed install leaves one without the other.
@@ -225,7 +233,11 @@ def version_folder(apps: Path, number: int, variant: Variant) -> Path:
 
 
 def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], client: ClientFiles) -> str:
-    """Lay out whole folders, and let update_versions sign and register them; its output. Raises GridError."""
+    """Write complete folders, have update_versions sign and register them, and return its output.
+
+    Raises:
+        GridError: A file cannot be written, or update_versions failed.
+    """
     for folder, variant in folders.items():
         _lay_out(folder, client.contents_of(variant))
     unsigned = [
@@ -275,11 +287,11 @@ def published_names(folder: Path) -> list[str]:
 
 
 def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> list[str]:
-    """Return the app versions of other apps that it would publish.
+    """Return the app versions of other apps that update_versions would publish.
 
     Args:
         apps: The folder of app versions.
-        known: App, number, platform and plan class of each known one.
+        known: App, number, platform and plan class of each published version.
     """
     found = []
     for app in _subfolders(apps):

@@ -21,7 +21,15 @@ _MODE = 0o100644
 
 
 def build_client(path: Path, project_key: str = "") -> str:
-    """Write the zipapp, and return its hex sha256. `project_key` signs weights, as JSON. Raises RunFolderError."""
+    """Write the zipapp, and return its hex SHA-256.
+
+    Args:
+        path: The file to write.
+        project_key: The public key of the project's weights, as JSON.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+    """
     sources = {"__main__.py": _MAIN.encode()}
     if project_key:
         sources[_KEY] = project_key.encode()
@@ -67,7 +75,7 @@ def _imported_by(module: str) -> list[str]:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and those in it, without what is only for type checkers."""
+    """Yield a node and its descendants, without code that only type checkers read."""
     yield node
     # Imports below TYPE_CHECKING would pull in modules that the client never executes.
     only_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"

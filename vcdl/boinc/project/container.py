@@ -1,7 +1,8 @@
-"""The app versions that train in a container: BOINC's docker_wrapper with a base, for Linux, Windows and macOS.
+"""Build the app versions that train in a container: BOINC's docker_wrapper with a base image.
 
-The wrapper runs Podman or Docker of the volunteer's machine, on Windows in the virtual machine that BOINC installs. In
-the container the launcher, the client and the runtime of Linux run as on Linux itself (wrappers/docker).
+They serve Linux, Windows and macOS. The wrapper runs Podman or Docker of the volunteer's machine, on Windows in the
+virtual machine that BOINC installs. In the container the launcher, the client and the runtime of Linux run as on Linux
+itself (wrappers/docker).
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
 
 BASE = "vcdl_base.tar.gz"
-"""Name of the base in a slot, as wrappers/docker/Dockerfile has it."""
+"""Name of the base in a slot, as in wrappers/docker/Dockerfile."""
 _INSIDE = {
     "x86_64-pc-linux-gnu": "linux-x86_64",
     "aarch64-unknown-linux-gnu": "linux-aarch64",
@@ -26,7 +27,7 @@ _INSIDE = {
     "x86_64-apple-darwin": "linux-x86_64",
     "arm64-apple-darwin": "linux-aarch64",
 }
-"""BOINC's platforms, and the platform of the runtime in their containers."""
+"""BOINC's platforms that run containers, with the platform of the runtime inside."""
 _HEADERS = (
     (rb"\x7fELF.{14}\x3e\0", "x86_64-pc-linux-gnu"),
     (rb"\x7fELF.{14}\xb7\0", "aarch64-unknown-linux-gnu"),
@@ -43,7 +44,7 @@ CONTAINER_PLATFORMS = tuple(_INSIDE)
 
 @dataclass(frozen=True)
 class Container:
-    """What runs a runtime of Linux in a container on the machines of one platform."""
+    """The container in which machines of one platform run a Linux runtime."""
 
     boinc_platform: str
     wrapper: bytes
@@ -51,7 +52,7 @@ class Container:
 
     @property
     def inside(self) -> Platform:
-        """The platform in the container."""
+        """The platform of the runtime in the container."""
         return platform_named(_INSIDE[self.boinc_platform])
 
     def described(self, project_url: str) -> dict[str, bytes]:
@@ -71,7 +72,11 @@ def project_folder(url: str) -> str:
 
 
 def platform_of_wrapper(path: Path) -> str:
-    """Return BOINC's platform for a program. Raises GridError for what is no docker_wrapper."""
+    """Return BOINC's platform of a docker_wrapper program.
+
+    Raises:
+        GridError: The file is not a docker_wrapper.
+    """
     # By its header, not by its name: releases of BOINC name the program differently.
     start = (files.read(path) or b"")[:_HEADER_BYTES]
     for pattern, platform in _HEADERS:
@@ -84,7 +89,7 @@ def platform_of_wrapper(path: Path) -> str:
 
 
 def kept_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> dict[Path, bytes]:
-    """Return wrappers and bases by their place in the project: given ones, and those of an earlier install.
+    """Return wrappers and bases by their place in the project: the given ones, and those of an earlier install.
 
     Args:
         project: The project.
@@ -92,7 +97,7 @@ def kept_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> 
         without: BOINC's platforms that get no container any more.
 
     Raises:
-        GridError: A file is neither.
+        GridError: A file is neither a wrapper nor a base.
     """
     if unknown := [name for name in without if name not in _INSIDE]:
         raise GridError(f"there are no containers for {', '.join(unknown)}: expected some of {', '.join(_INSIDE)}")
@@ -108,7 +113,11 @@ def kept_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> 
 
 
 def containers(kept: Mapping[Path, bytes], runtimes: Iterable[Platform]) -> tuple[Container, ...]:
-    """Return the containers that kept files make. Raises GridError where a base or a runtime is missing."""
+    """Return the containers that the kept files make up.
+
+    Raises:
+        GridError: A base or a runtime is missing.
+    """
     by_name = {path.name: content for path, content in kept.items()}
     has_runtime = {platform.name for platform in runtimes}
     found = []

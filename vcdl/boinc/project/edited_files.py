@@ -1,4 +1,7 @@
-"""The four XML files of a project that install edits, each by a fragment of the same name in boinc_project/."""
+"""The four XML files of a project that install edits.
+
+For each, boinc_project/ contains a fragment of the same name that install merges into it.
+"""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ SERVICE = "vcdl_service"
 """The launcher of the daemon that shows the jobs."""
 
 EDITED = ("project.xml", "plan_class_spec.xml", "config_aux.xml", "config.xml")
-"""The files in the order of writing: what config.xml starts must exist before."""
+"""The files in the order of writing: the programs that config.xml starts must exist before it."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Fragment:
         Args:
             name: The file.
             threads: Threads of a task.
-            service: The daemon that shows jobs; empty: none.
+            service: The command of the daemon that serves the job pages; empty: no daemon.
         """
         file = shipped("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
@@ -47,7 +50,11 @@ class Fragment:
         return cls(name, document.content())
 
     def added_to(self, path: Path, content: bytes | None) -> bytes:
-        """Return the file with the fragment; a missing file becomes the fragment. Raises GridError if it is not XML."""
+        """Return the file's content with the fragment; a missing file becomes the fragment.
+
+        Raises:
+            GridError: The content is not XML.
+        """
         if content is None:
             return self.content
         document = XmlDocument(path, content)

@@ -1,4 +1,4 @@
-"""Write files of a project: whole or not at all, keeping group and mode."""
+"""Write files of a project atomically, keeping group and mode."""
 
 import contextlib
 import hashlib
@@ -47,7 +47,13 @@ def holds(path: Path, content: bytes | RuntimeFile) -> bool:
 
 
 def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> None:
-    """Replace a file's content; it keeps its group, and its mode unless it becomes secret. Raises GridError."""
+    """Replace a file's content.
+
+    It keeps its group, and its mode unless it becomes secret.
+
+    Raises:
+        GridError: It cannot be written.
+    """
     with mapped(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)

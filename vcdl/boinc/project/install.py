@@ -1,7 +1,7 @@
-"""Install VCDL in a BOINC project, or update it, as planned.
+"""Install or update VCDL in a BOINC project, following an InstallPlan.
 
-Each file is written whole, and config.xml last, so that what it starts exists. After a kill the next run completes the
-installation; after a complete one it changes nothing.
+Each file is written whole, and config.xml last, so that the programs that it starts exist. After a kill the next run
+completes the installation; after a complete one it changes nothing.
 """
 
 import difflib

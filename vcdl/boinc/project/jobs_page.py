@@ -1,4 +1,4 @@
-"""The figures of the page of jobs for volunteers, which the work generator writes now and then."""
+"""Write the figures of the volunteers' job page; the work generator does so now and then."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ _log = logging.getLogger("vcdl.loop.work_generator")
 
 
 class JobsPage:
-    """The file that the page reads."""
+    """The data file of the job page."""
 
     def __init__(self, project: BoincProject) -> None:
         self._project = project
@@ -27,7 +27,7 @@ class JobsPage:
         self._written = b""
 
     def write_when_due(self) -> None:
-        """Write the figures, where the page is installed and they have changed; a failure is logged, and no more."""
+        """Write the figures if the page is installed and they have changed; a failure is only logged."""
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _EVERY_S

@@ -1,7 +1,8 @@
-"""Merge a fragment from boinc_project/ into a project's XML file, and take it out again.
+"""Merge a fragment from boinc_project/ into a project's XML file, and remove it again.
 
-Both trees are walked together. Taking out compares the file now, before install, and the fragment: values as install
-left them return, one that somebody changed since stays, unless it is of an entry of ours.
+Both operations walk the two trees together. Removal compares three trees: the file now, the file before install, and
+the fragment. Values as install wrote them are reset; a value that somebody changed since stays, unless it is in an
+entry of ours.
 """
 
 import copy
@@ -44,7 +45,13 @@ def add(target: Element, wanted: Element) -> None:
 
 
 def take_out(now: Element, before: Element | None, wanted: Element) -> None:
-    """Undo `add` in `now`; `before` is the same element before install, None where there was none."""
+    """Undo `add` in `now`.
+
+    Args:
+        now: The element to change.
+        before: The same element before install; None if it did not exist.
+        wanted: The fragment.
+    """
     for child in wanted.iterchildren("*"):
         if child.tag == "daemon" and program_of(child) in _OF_BOINC:
             _slow_down_all(now, before, child)
@@ -79,7 +86,7 @@ def program_of(daemon: Element) -> str:
 
 
 def _counterpart(parent: Element, wanted: Element) -> Element | None:
-    """Return the child that corresponds to `wanted`; of a repeated setting the last, which is the one BOINC takes."""
+    """Return the child that corresponds to `wanted`; of a repeated setting the last, which BOINC reads."""
     return next(reversed(_counterparts(parent, wanted)), None)
 
 
@@ -88,12 +95,15 @@ def _counterparts(parent: Element, wanted: Element) -> list[Element]:
 
 
 def _are_replicated(daemons: Sequence[Element]) -> bool:
-    """Return whether an operator runs several of a daemon, here or on several machines."""
+    """Return whether an operator runs several copies of a daemon, here or on several machines."""
     return len(daemons) > 1 or any(_MOD in _words(_text(daemon.find("cmd"))) for daemon in daemons)
 
 
 def _renew(copies: Sequence[Element], wanted: Element) -> None:
-    """Give entries of one daemon the new command; their shares of the rows and their files are the operator's."""
+    """Replace the command in entries of one daemon.
+
+    Their shares of the rows and their files are the operator's, and stay.
+    """
     for daemon in copies:
         command = daemon.find("cmd")
         words = _words(_text(command))

@@ -1,4 +1,7 @@
-"""The pages for volunteers, below html/: jobs, description, title. One that somebody has changed is theirs."""
+"""The pages for volunteers below html/: jobs, description, title.
+
+A page that somebody has changed is neither overwritten nor removed.
+"""
 
 import re
 from collections.abc import Iterator
@@ -16,13 +19,21 @@ _PLACEHOLDERS = {
     name: b'define("' + name + b'", "REPLACE WITH ' + words + b'");'
     for name, words in ((b"PROJECT", b"PROJECT NAME"), (b"COPYRIGHT_HOLDER", b"COPYRIGHT HOLDER"))
 }
-"""Words that make_project leaves in the title and at the foot of each page."""
+"""Placeholders that make_project leaves in the title and the footer of each page."""
 _OURS = b" // by vcdl project install"
 _TITLED = re.compile(rb'define\("(PROJECT|COPYRIGHT_HOLDER)", "[^"\n]*"\);' + re.escape(_OURS))
 
 
 def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
-    """Yield the pages to write, with their content; `name` is the project's long name. Raises GridError."""
+    """Yield the pages to write, with their content.
+
+    Args:
+        project: The project's folder.
+        name: The project's long name.
+
+    Raises:
+        GridError: A page cannot be read.
+    """
     if not (project / "html").is_dir():
         return
     yield project / JOBS_PAGE, _shipped(JOBS_PAGE)
@@ -48,9 +59,12 @@ def pages_to_remove(project: Path) -> Iterator[Path]:
 
 
 def untitled(project: Path) -> tuple[Path, bytes, bytes] | None:
-    """Return the file with the title that install set, as it is and as it was; None if there is none.
+    """Return the file with the title that install set, its content now and the content before.
 
-    Raises GridError.
+    None if no title of ours is there.
+
+    Raises:
+        GridError: The file cannot be read.
     """
     path = project / _TITLE
     now = files.read(path)

@@ -1,4 +1,4 @@
-"""The plan of an install: all changes to a project, determined before anything is changed."""
+"""Plan an install: determine all changes to a project before anything is changed."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ _CERTIFICATES = (b"<dont_generate_upload_certificates>0<", b"<ignore_upload_cert
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file of ours with its required content."""
+    """A file of ours, and the content that it must have."""
 
     path: Path
     content: Content
     mode: int | None
-    """Its mode; None: unchanged, and 644 for a new file."""
+    """The file's mode; None: unchanged, and 644 for a new file."""
 
     @property
     def is_secret(self) -> bool:
@@ -56,12 +56,12 @@ class Versions:
 
     number: int
     unpublished: dict[Path, Variant]
-    """Those that are not in the database, by folder."""
+    """Versions that are not in the database, by folder."""
     published: dict[Path, Variant]
-    """Those that are."""
+    """Versions that are in the database, by folder."""
     to_deprecate: tuple[PublishedVersion, ...]
     to_offer: tuple[PublishedVersion, ...]
-    """Published, but deprecated ones."""
+    """Versions that are published but deprecated, and are to be offered again."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class InstallPlan:
     record: Record
     edits: tuple[Edit, ...]
     new_files: tuple[NewFile, ...]
-    """The missing or different ones."""
+    """Files that are missing or differ."""
     client: ClientFiles
     app: rows.AppRow | None
     not_kept: tuple[Path, ...]
-    """Runtimes that are not published any more."""
+    """Kept runtimes that are not published any more."""
     versions: Versions
 
     @property
@@ -98,13 +98,21 @@ class InstallPlan:
 
 
 def password_beside(store_url: str, environment: Mapping[str, str]) -> str:
-    """Return the password for a store's address that has none. Raises StoreError for a wrong address."""
+    """Return the password of the environment file for a store URL without one, else "".
+
+    Raises:
+        StoreError: The URL is wrong.
+    """
     StoreSettings.parse(store_url)
     return "" if split_password(store_url)[1] else environment.get(PASSWORD_VARIABLE, "")
 
 
 def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes) -> InstallPlan:
-    """Plan an install. Raises GridError when the project is not fit for it."""
+    """Plan an install.
+
+    Raises:
+        GridError: The project cannot take one.
+    """
     config = ServerConfig.at(project.path)
     _check_project(project, config)
     record = Record.of(project.path)
@@ -161,7 +169,12 @@ def _versions(
 
 
 def service_command(config: ServerConfig, port: int | None) -> str:
-    """Return the daemon's command that shows jobs at `port`, None to leave it as it is, or "" for no daemon."""
+    """Return the command of the daemon that serves the job pages.
+
+    Args:
+        config: The project's settings.
+        port: The port to serve at; None: as installed before; 0: no daemon, for which "" is returned.
+    """
     if port is None:
         return next((daemon.command for daemon in config.daemons if daemon.program == SERVICE), "")
     address = urlsplit(config.master_url)
@@ -204,7 +217,11 @@ def _check_others(project: BoincProject, database: BoincDatabase) -> None:
 
 
 def _client(project: BoincProject, wishes: Wishes, key: WeightsKey, kept: Mapping[Path, bytes]) -> ClientFiles:
-    """Return the client's files with the runtimes and containers that are kept or given. Raises GridError."""
+    """Return the client's files with the kept and the given runtimes and containers.
+
+    Raises:
+        GridError: A runtime or a container is unusable.
+    """
     runtimes = wanted(project.path, wishes.runtimes, wishes.without_runtimes)
     made = containers(kept, [runtime.platform for runtime in runtimes if not runtime.manifest.gpu])
     built = ClientFiles.build(key.public.to_json())
@@ -212,7 +229,10 @@ def _client(project: BoincProject, wishes: Wishes, key: WeightsKey, kept: Mappin
 
 
 def _dropped_wrappers(project: BoincProject, kept: Mapping[Path, bytes]) -> list[Path]:
-    """Return what an earlier install kept for containers, or for Windows before December 2026, and no one uses."""
+    """Return the wrappers of an earlier install that are no longer used.
+
+    Before December 2026 install kept one for Windows.
+    """
     there = [path for path in kept_folder(project.path).glob("*") if path.suffix != ".tar"]
     return sorted(path for path in there if path not in kept)
 
@@ -239,7 +259,7 @@ def _our_files(
 
 
 def _published_files(project: BoincProject, client: ClientFiles, versions: Versions) -> Iterator[NewFile]:
-    """Yield the removed client files of versions in the database: a client that gets 404 gives up for good."""
+    """Yield the client files of published versions that are missing: a client that gets 404 gives up for good."""
     downloads: dict[str, Content] = {}
     for folder, variant in versions.published.items():
         for name, (content, mode) in client.contents_of(variant).items():

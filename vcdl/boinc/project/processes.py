@@ -1,4 +1,4 @@
-"""The running daemons of a project, by the pid files that bin/start writes."""
+"""Find the running daemons of a project by the pid files that bin/start writes."""
 
 from pathlib import Path
 
@@ -34,7 +34,11 @@ def is_running(project: BoincProject, daemon: Daemon) -> bool:
 
 
 def down(project: BoincProject) -> list[str]:
-    """Return the daemons of this machine that should run, and do not. Raises GridError."""
+    """Return the daemons of this machine that should run and do not.
+
+    Raises:
+        GridError: config.xml or a pid file cannot be read.
+    """
     daemons = ServerConfig.at(project.path).daemons_here
     return [daemon.name for daemon in daemons if not daemon.disabled and not is_running(project, daemon)]
 
@@ -54,7 +58,11 @@ def troubles(project_dir: Path) -> list[str]:
 
 
 def standstills(project: BoincProject) -> list[str]:
-    """Return those reasons that its folder and this machine's disks show, without the database. Raises GridError."""
+    """Return the reasons that the project's folder and this machine's disks show, without the database.
+
+    Raises:
+        GridError: The folder cannot be read.
+    """
     dead, found = down(project), []
     if project.stop_daemons.exists():
         found.append(f"the project is stopped ({how_to_start(project)})")
@@ -73,7 +81,11 @@ def how_to_start(project: BoincProject) -> str:
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:
-    """Wait for our daemons to end, which bin/stop has asked to, and return those still running. Raises GridError."""
+    """Wait until our daemons have ended, after bin/stop; return those still running.
+
+    Raises:
+        GridError: config.xml or a pid file cannot be read.
+    """
     daemons = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.name.startswith(_OURS)]
 
     def running() -> list[str]:
@@ -85,7 +97,11 @@ def wait_for_our_daemons(project: BoincProject) -> list[str]:
 
 
 def tell_feeder(project: BoincProject) -> None:
-    """Make the feeder read the tables again; a stopped one reads them when it starts. Raises GridError."""
+    """Have the feeder read the tables again; a stopped one reads them when it starts.
+
+    Raises:
+        GridError: The request cannot be written.
+    """
     path = project.path / _REREAD
     feeders = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.program == "feeder"]
     if any(is_running(project, feeder) for feeder in feeders):

@@ -1,10 +1,10 @@
-"""The record of an install, with which uninstall undoes it: PROJECT/vcdl/install/.
+"""The record of an install, PROJECT/vcdl/install/, from which uninstall restores the edited files.
 
-    record.json    for each edited file, digests of its content before, of the merged fragment, and of its content after
-    kept/DIGEST    the contents that the record names: each edited file without us, and the fragment
+record.json    for each edited file, digests of its content before, of the merged fragment, and of its content after
+kept/DIGEST    the contents that the record names: each edited file without VCDL, and the fragment
 
-The record is written before the files. A process killed between the two leaves a file unchanged, and both
-install and uninstall recognise it.
+The record is written before the files. A process killed between the two leaves a file unchanged, and both install and
+uninstall recognise that.
 """
 
 import json
@@ -35,12 +35,12 @@ class Edited:
 
 @dataclass(frozen=True)
 class Edit:
-    """A planned edit of a file; None: the file does not exist."""
+    """A planned edit of a file; a content of None means that there is no file."""
 
     path: Path
     now: bytes | None
     before: bytes | None
-    """The file without us."""
+    """Content of the file without VCDL."""
     fragment: Fragment
     after: bytes
 
@@ -56,7 +56,11 @@ class Record:
 
     @classmethod
     def of(cls, project: Path) -> Self:
-        """Read the project's record; empty when VCDL is not installed there. Raises GridError when it is damaged."""
+        """Read the project's record; empty if VCDL is not installed there.
+
+        Raises:
+            GridError: The record is damaged.
+        """
         folder = project / "vcdl" / "install"
         content = files.read(folder / "record.json")
         if content is None:
@@ -88,7 +92,11 @@ class Record:
         return self._fragment(path.name, edited).taken_out_of(path, now, before)
 
     def plan(self, path: Path, fragment: Fragment) -> Edit:
-        """Return the edit after which the file holds the fragment. Raises GridError."""
+        """Return the edit after which the file contains the fragment.
+
+        Raises:
+            GridError: The file cannot be read or is not XML.
+        """
         now = files.read(path)
         before = self.without_us(path, now)
         edited = self.edited.get(path.name)

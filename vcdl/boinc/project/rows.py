@@ -1,4 +1,4 @@
-"""Our rows in a project's database: the app, its versions, and open work."""
+"""Read and change our rows in a project's database: the app, its versions, and open work."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,11 @@ class AppRow:
 
 
 def app_row(database: BoincDatabase) -> AppRow | None:
-    """Our app's row; None when the project has none. Raises GridError."""
+    """Return our app's row; None if the project has none.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     columns = ", ".join(APP_SETTINGS)
     rows = database.execute(f"SELECT id, {columns} FROM app WHERE name = %s", APP)
     if not rows:
@@ -29,7 +33,11 @@ def app_row(database: BoincDatabase) -> AppRow | None:
 
 
 def set_app(database: BoincDatabase, app: AppRow) -> None:
-    """Give our app its settings. Raises GridError."""
+    """Write the settings of our app.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     columns = ", ".join(f"{column} = %s" for column in APP_SETTINGS)
     database.execute(f"UPDATE app SET {columns} WHERE id = %s", *APP_SETTINGS.values(), app.id)
 
@@ -55,12 +63,20 @@ def published_versions(database: BoincDatabase, app: AppRow) -> list[PublishedVe
 
 
 def set_deprecated(database: BoincDatabase, version: PublishedVersion, deprecated: bool) -> None:
-    """Stop or resume offering a version to clients. Raises GridError."""
+    """Deprecate a version, or offer it to clients again.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     database.execute("UPDATE app_version SET deprecated = %s WHERE id = %s", int(deprecated), version.id)
 
 
 def published_by_anyone(database: BoincDatabase) -> set[tuple[str, int, str, str]]:
-    """App, version number, platform and plan class of every published version. Raises GridError."""
+    """Return app, version number, platform and plan class of every published version.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     rows = database.execute(
         "SELECT a.name, v.version_num, p.name, v.plan_class FROM app_version v "
         "JOIN app a ON a.id = v.appid JOIN platform p ON p.id = v.platformid"
@@ -69,7 +85,11 @@ def published_by_anyone(database: BoincDatabase) -> set[tuple[str, int, str, str
 
 
 def results_without_certificate(database: BoincDatabase) -> int:
-    """Count unfinished tasks of other apps whose upload certificates would refuse. Raises GridError."""
+    """Count unfinished tasks of other apps whose uploads would be refused once certificates are required.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     rows = database.execute(
         "SELECT COUNT(*) FROM result r JOIN app a ON a.id = r.appid WHERE r.server_state IN (2, 4) AND a.name <> %s "
         "AND r.xml_doc_in LIKE %s AND r.xml_doc_in NOT LIKE %s",
@@ -102,7 +122,11 @@ def cancel_all(database: BoincDatabase, app: AppRow) -> None:
 
 
 def remove_app(database: BoincDatabase, app: AppRow) -> bool:
-    """Delete the app's rows, or deprecate them once a host had a task; returns whether deleted. Raises GridError."""
+    """Delete the app's rows, or deprecate them if a host ever had a task; return whether they were deleted.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     # Volunteers' credit refers to the app by its id, so its row is deleted only while no host had a task.
     used = database.execute(
         "SELECT EXISTS(SELECT 1 FROM workunit WHERE appid = %s) OR EXISTS(SELECT 1 FROM result WHERE appid = %s) "
@@ -120,7 +144,11 @@ def remove_app(database: BoincDatabase, app: AppRow) -> bool:
 
 
 def delete_app(database: BoincDatabase, app: AppRow) -> None:
-    """Delete the app's rows with all that refers to them, but for credit. Raises GridError."""
+    """Delete the app's rows and all rows that refer to them, except granted credit.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     versions = "SELECT id FROM app_version WHERE appid = %s"
     with database.transaction():
         # First, as it finds its rows through app_version.

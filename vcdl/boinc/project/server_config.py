@@ -21,7 +21,7 @@ def scheduler_in(page: str) -> str:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """A project's server."""
+    """The settings of a project's server."""
 
     key_dir: Path
     shmem_key: int
@@ -33,7 +33,10 @@ class ServerConfig:
     scheduler_url: str
     """The scheduler's address for clients in the master page; empty without one."""
     settings: dict[str, str]
-    """Children of <config> as text; a lone tag is "1", as BOINC takes it. Of a repeated one the last."""
+    """Children of <config> as text.
+
+    A lone tag is "1", as BOINC reads it. Of a repeated setting the last value is used.
+    """
     daemons: tuple["Daemon", ...]
 
     @classmethod
@@ -64,7 +67,7 @@ class ServerConfig:
 
     @property
     def daemons_here(self) -> list["Daemon"]:
-        """The daemons of this machine, with disabled ones."""
+        """The daemons of this machine, including disabled ones."""
         project_host = self.settings.get("host", "")
         return [each for each in self.daemons if each.command and (each.host or project_host) == this_machine()]
 
@@ -75,10 +78,10 @@ class Daemon:
 
     command: str
     host: str
-    """Its host; empty: the project's."""
+    """The host that runs the daemon; empty: the project's."""
     disabled: bool
     pid_file: str
-    """Name of its file in pid_HOST/."""
+    """Name of the daemon's pid file in pid_HOST/."""
 
     @property
     def program(self) -> str:

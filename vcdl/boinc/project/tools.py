@@ -7,11 +7,17 @@ from vcdl.errors import GridError
 
 _TIMEOUT_S = 120
 _UMASK = 0o022
-"""The web server reads what they make, such as the copies of an app version's files in download/."""
+"""Umask of the programs: the web server reads files that they create, such as app files in download/."""
 
 
 def run_tool(project: Path, program: str, *arguments: str) -> str:
-    """Run bin/PROGRAM there; returns its output, as PHP scripts die with 0: look for the effect. Raises GridError."""
+    """Run bin/PROGRAM in the project, and return its output.
+
+    PHP scripts exit with 0 even when they die, so the caller must check the effect.
+
+    Raises:
+        GridError: The program cannot be run, or failed.
+    """
     command = [str(project / "bin" / program), *arguments]
     try:
         done = subprocess.run(
@@ -37,5 +43,5 @@ def run_tool(project: Path, program: str, *arguments: str) -> str:
 
 
 def last_words(output: str) -> str:
-    """Return the end of an output, on one line."""
+    """Return the end of an output as one line."""
     return " ".join(output.split())[-300:] or "it said nothing"

@@ -1,7 +1,8 @@
-"""Take VCDL out of a BOINC project, and restore its files.
+"""Remove VCDL from a BOINC project, and restore its files.
 
-config.xml comes first, the record last, so that it can be repeated. Jobs' folders stay unless they are to be deleted.
-Once a host had a task, the app's rows stay, deprecated, as volunteers' credit refers to them.
+config.xml is restored first and the record is deleted last, so that a killed uninstall can be repeated. The jobs'
+folders stay unless their deletion is requested. If a host ever had a task, the app's rows stay, deprecated, as
+volunteers' credit refers to them.
 """
 
 import os
@@ -34,7 +35,7 @@ from vcdl.wire.workunit import WorkunitName
 
 @dataclass(frozen=True)
 class FileToRestore:
-    """A project file that install edited: its content now, and the one to restore. None: there is no file."""
+    """A project file that install edited: its content now, and the content to restore. None: there is no file."""
 
     path: Path
     now: bytes | None
@@ -50,18 +51,18 @@ class Removal:
     files: tuple[Path, ...]
     """Existing files and folders of ours."""
     open_workunits: int
-    """Open workunits, which are cancelled."""
+    """Number of open workunits, which will be cancelled."""
     app: rows.AppRow | None
     runs: int
-    """Jobs whose folders stay."""
+    """Number of jobs whose folders stay."""
     not_told: int
     """Clients not yet asked to delete our files; once config.xml is restored, they never are."""
     kept_on_clients: tuple[str, ...]
     """Finished jobs whose files some clients still keep."""
     delete_rows: bool
-    """Whether the app's rows go in any case, and its workunits and results with them."""
+    """Whether the app's rows are deleted in any case, together with its workunits and results."""
     refusals: tuple[str, ...]
-    """Reasons for which nothing is removed now."""
+    """Reasons why nothing may be removed now."""
 
     def preview(self) -> Iterator[str]:
         """Yield the planned changes as lines."""
@@ -93,7 +94,11 @@ class Removal:
             )
 
     def carry_out(self, database: BoincDatabase) -> Iterator[str]:
-        """Carry out the plan, yielding a line for each act. Raises GridError, also for a refusal."""
+        """Carry out the plan, yielding a line for each act.
+
+        Raises:
+            GridError: The plan has refusals, or an act failed.
+        """
         for refusal in self.refusals:
             raise GridError(refusal)
         # The reverse of install: config.xml first, so that nothing of ours is started any more by bin/start or cron.
@@ -146,7 +151,18 @@ class Removal:
 def plan_removal(
     project: BoincProject, database: BoincDatabase, *, force: bool, delete_runs: bool, delete_rows: bool = False
 ) -> Removal:
-    """Plan an uninstall, refused while VCDL runs or has open jobs (but for `force`). Raises GridError."""
+    """Plan an uninstall.
+
+    Args:
+        project: The BOINC project.
+        database: Its database.
+        force: Whether to cancel open workunits; otherwise they are a reason to refuse.
+        delete_runs: Whether to delete the jobs' folders.
+        delete_rows: Whether to delete the app's rows even if a host ever had a task.
+
+    Raises:
+        GridError: The project cannot be read.
+    """
     record = Record.of(project.path)
     if not record.installed:
         raise GridError(
@@ -190,7 +206,7 @@ def _refusals(project: BoincProject, open_workunits: int) -> Iterator[str]:
 
 
 def _our_uploads(project: BoincProject) -> Iterator[Path]:
-    """Uploads of our tasks: no file_deleter frees them any more."""
+    """Return the files of our tasks in upload/, which no file_deleter will delete any more."""
     for path in sorted(project.upload_dir.glob("*/*")):
         try:
             WorkunitName.parse(workunit_and_result(path)[0])

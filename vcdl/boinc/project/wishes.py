@@ -1,4 +1,7 @@
-"""The choices of an operator for an install: light, as `vcdl project --help` imports it."""
+"""The operator's choices for an install.
+
+A module of few imports, because `vcdl project --help` needs it.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +23,13 @@ class Wishes:
 
     python: Path
     store_url: str | None = None
-    """The store of jobs that name none; empty: none any more."""
+    """Store of jobs whose job file names none; empty: remove it."""
     store_password: str = field(default="", repr=False)
-    """Goes with `store_url`, where that has none."""
+    """Password of `store_url`, if the URL has none."""
     threads: int | None = None
-    """Cores of a CPU task; at first 1."""
+    """Cores of a CPU task; 1 at the first install."""
     runtimes: tuple[Path, ...] = ()
-    """Pythons for volunteers, made by vcdl client runtime; those of other platforms stay."""
+    """Runtimes for volunteers, made by vcdl client runtime; those of other platforms stay."""
     without_runtimes: tuple[str, ...] = ()
     """Names of platforms whose runtime is not published any more; with _gpu the one for GPUs."""
     containers: tuple[Path, ...] = ()
@@ -34,6 +37,6 @@ class Wishes:
     without_containers: tuple[str, ...] = ()
     """BOINC's platforms that get no container any more."""
     service_port: int | None = None
-    """The port of the project's service; 0: there is none any more."""
+    """Port of the project's service; 0: remove the service."""
     force: bool = False
     """Whether to install although open tasks of other apps would lose their uploads."""

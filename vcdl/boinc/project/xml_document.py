@@ -1,4 +1,7 @@
-"""A project's XML file, edited as a tree; unedited parts stay. `<a/>` is a true flag to BOINC, `<a></a>` none."""
+"""Edit a project's XML file as a tree, leaving unedited parts byte for byte.
+
+BOINC reads `<a/>` as a true flag, and `<a></a>` as an empty value, so the two are distinguished.
+"""
 
 from pathlib import Path
 from typing import Any

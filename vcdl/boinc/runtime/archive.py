@@ -1,8 +1,8 @@
-"""The archive of a runtime, with equal bytes for equal files.
+"""Read and write the archive of a runtime, with equal bytes for equal files.
 
-    runtime.json       what it is: platform, backend, versions, sizes, what it needs of a machine
-    python.tar.gz      Python with its own modules: any system unpacks it with tar and gzip
-    packages.tar.xz    the packages: unpacked by that Python, so that no system needs xz
+runtime.json       the description: platform, backend, versions, sizes, requirements
+python.tar.gz      Python with its own modules: any system unpacks it with tar and gzip
+packages.tar.xz    the packages: unpacked by that Python, so that no system needs xz
 
 The archive itself is a plain tar.
 """
@@ -42,15 +42,15 @@ class ArchiveManifest:
     gpu: bool
     python: str
     packages: dict[str, str]
-    """Versions by name."""
+    """Versions of the packages by name."""
     folder: str
     """The folder of packages in the unpacked runtime."""
     processor_needs: tuple[str, ...]
     glibc: str
-    """The oldest version of the GNU C library with which all of it can be loaded; empty where there is none."""
+    """The oldest GNU C library with which everything in the runtime loads; empty if it needs none."""
     python_bytes: Annotated[int, msgspec.Meta(ge=0)]
     packages_bytes: Annotated[int, msgspec.Meta(ge=0)]
-    """Sizes when unpacked."""
+    """Bytes of the unpacked packages."""
     format: int = _FORMAT
 
     def to_json(self) -> bytes:
@@ -58,7 +58,11 @@ class ArchiveManifest:
 
     @staticmethod
     def from_json(content: bytes) -> "ArchiveManifest":
-        """Read it. Raises ValueError."""
+        """Decode a manifest.
+
+        Raises:
+            ValueError: It is damaged.
+        """
         manifest = msgspec.json.decode(content, type=ArchiveManifest)
         if manifest.format != _FORMAT:
             raise ValueError(f"format {manifest.format}")
@@ -96,7 +100,11 @@ class RuntimeFile:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Read its manifest and take its digest. Raises GridError."""
+        """Read the archive's manifest, and compute its digest.
+
+        Raises:
+            GridError: It is not a runtime's archive.
+        """
         manifest = ArchiveManifest.of(path)
         return cls(path, manifest, file_sha256(path), path.stat().st_size)
 
@@ -106,7 +114,10 @@ class RuntimeFile:
 
     @property
     def name(self) -> str:
-        """Its name among the files of an app version: by its content, so that hosts fetch it once."""
+        """Name of the archive among the files of an app version.
+
+        It contains the digest, so that hosts fetch equal archives once.
+        """
         return f"vcdl_runtime_{self.sha256[:12]}.tar"
 
 
@@ -116,7 +127,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def size_below(folder: Path) -> int:
-    """Bytes of all files below a folder, in blocks of a file system."""
+    """Return the bytes that all files below a folder take, in blocks of a file system."""
     return sum(-(-path.lstat().st_size // 4096) * 4096 for path in files_below(folder))
 
 

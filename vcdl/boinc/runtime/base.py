@@ -1,7 +1,7 @@
-"""Make the base of a volunteer's container: a C library and a shell, from Debian's signed packages, in some megabytes.
+"""Build the base image of a volunteer's container: a C library and a shell, from Debian's signed packages.
 
-mmdebstrap unpacks the packages and runs nothing of them, so the base of any processor can be made on this one. Equal
-versions of the packages give equal bytes.
+It has a few megabytes. mmdebstrap unpacks the packages and runs nothing of them, so the base of any processor can be
+built on this one. Equal versions of the packages give equal bytes.
 """
 
 import gzip
@@ -27,14 +27,14 @@ _RELEASE = "bookworm"
 _PACKAGES = "busybox-static,libc6,libstdc++6,libgcc-s1"
 _KEPT = ("bin/busybox", "lib/*", "lib64/*", "usr/lib/*.so*", "usr/share/doc/*/copyright")
 _DROPPED = ("*/gconv/*", "lib/systemd/*")
-"""What a task needs of them, and their licences; character sets of other libraries' calls are 8 MB."""
+"""Files that are left out of the kept ones: character sets take 8 MB, and systemd does not run in a container."""
 _TOOLS = ("sh", "sed", "tar", "gzip", "tr", "head", "tail", "find", "mkdir", "rm", "ls", "cat", "id")
-"""Programs of busybox by name: those of the launcher, and some for whoever looks into a container."""
+"""Programs of busybox by name: those that the launcher needs, and some for debugging in a container."""
 _OPEN_FOLDERS = ("app", "kept", "tmp", "projects")
 """Folders that docker_wrapper mounts, open to every user: a new volume takes its mode from the image."""
 _PASSWD = b"root:x:0:0:root:/app:/bin/sh\n"
 _MANY_BYTES = 256 << 20
-"""Far more than a base has, so that a wrong file is refused before it is read into memory."""
+"""Bytes above which a file is refused before it is read into memory: far more than a base has."""
 
 
 def build_base(platform: Platform, output: Path) -> None:
@@ -63,7 +63,11 @@ def build_base(platform: Platform, output: Path) -> None:
 
 
 def platform_of_base(path: Path) -> Platform:
-    """Return the platform of a base's archive. Raises GridError for any other file."""
+    """Return the platform of a base's archive.
+
+    Raises:
+        GridError: The file is not a base.
+    """
     try:
         if path.stat().st_size > _MANY_BYTES:
             raise tarfile.ReadError("it is too large")
@@ -100,7 +104,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Take out what differs from one build to the next."""
+    """Remove the attributes of an archive member that differ from one build to the next."""
     member.name = member.name.removeprefix("./")
     member.mtime, member.uid, member.gid, member.uname, member.gname = EARLIEST_S, 0, 0, "", ""
     return member

@@ -1,4 +1,4 @@
-"""Make the runtime of one platform: Python, packages, without what no client imports, compiled, checked, packed."""
+"""Build the runtime of one platform: install Python and packages, prune, compile, check and pack them."""
 
 import tempfile
 from collections.abc import Iterator
@@ -25,11 +25,15 @@ class BuildOrder:
     python_archive: Path
     gpu: bool = False
     lock: Path | None = None
-    """The lock; None: the one that comes with VCDL."""
+    """The lock file of the packages; None: the one that comes with VCDL."""
 
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
-    """Make the archive; yields a line for each step, and the file at the end. Raises VcdlError."""
+    """Build the archive, yielding a line for each step, and its path at the end.
+
+    Raises:
+        VcdlError: A step failed.
+    """
     # Next to the output, which is known to have room for gigabytes; /tmp may be memory.
     with tempfile.TemporaryDirectory(prefix="vcdl-runtime-", dir=output.parent) as place:
         scratch = Path(place)

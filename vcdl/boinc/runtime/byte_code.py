@@ -1,4 +1,4 @@
-"""Byte-code made ahead: a client's Python never compiles, and never asks a file's time."""
+"""Compile a runtime's modules ahead, so that a client's Python neither compiles nor checks files' times."""
 
 import sys
 from pathlib import Path
@@ -25,16 +25,16 @@ for path in sorted(top.rglob("*.py")):
 
 
 def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) -> None:
-    """Write byte code next to each module, the same bytes each time.
+    """Write byte code next to each module, with the same bytes each time.
 
     Args:
         folder: The modules.
         python: The runtime's Python, used if it runs here.
-        platform: The runtime's.
+        platform: The runtime's platform.
         minor: Its Python version.
 
     Raises:
-        GridError: No Python here can write it.
+        GridError: No Python here can write this byte code.
     """
     # Byte-code is the same on all processors but differs between minor versions. So for a foreign platform any Python
     # of that version will do.

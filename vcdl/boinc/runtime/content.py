@@ -1,4 +1,4 @@
-"""Checks of a runtime before it is packed: links and paths, and on its own platform a start."""
+"""Check a runtime before it is packed: its links and paths, and, on its own platform, that it starts."""
 
 import re
 import tempfile
@@ -9,7 +9,7 @@ from vcdl.boinc.runtime.interpreter import fault_of_program, runs_here
 from vcdl.boinc.runtime.platforms import PROGRAM, Platform, packages_folder
 
 _LONGEST_PATH = 200
-"""The longest path, so that mounts of other systems with their limit of 260 characters hold it too."""
+"""Most characters of a path, so that it fits mounts of other systems with their limit of 260."""
 _GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 _IMPORTED = ("numpy", "h5py", "keras", "ssl", "sqlite3", "lzma", "zipimport", "ctypes", "multiprocessing")
 _LIBRARY_NAMES = ("*.so", "*.so.*", "python3.*")
@@ -28,7 +28,7 @@ def _programs(folder: Path) -> Iterator[Path]:
 
 
 def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[str]:
-    """Faults that would keep the runtime from working on its platform, as far as can be seen here."""
+    """Return the faults, visible here, that would keep the runtime from working on its platform."""
     found = [
         f"{path.relative_to(folder)}: {why}" for path in sorted(folder.rglob("*")) if (why := _fault_of(path, folder))
     ]
@@ -37,7 +37,10 @@ def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[s
 
 
 def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: str) -> list[str]:
-    """Python's last words where it cannot import what a client needs; a platform that is not here is not tried."""
+    """Return the last output of a Python that cannot import what a client needs.
+
+    Empty if it can, or if programs of the platform do not run here.
+    """
     if not runs_here(platform):
         return []
     # An own HOME: Keras writes a configuration there, and reads the builder's.

@@ -1,4 +1,4 @@
-"""The Python of a runtime, from the archive that the operator gives."""
+"""Unpack and check the Python of a runtime, from the archive that the operator provides."""
 
 import os
 import platform as machine
@@ -20,7 +20,7 @@ def runs_here(platform: Platform) -> bool:
 
 
 def fault_of_program(program: Path, code: str, *arguments: str, **variables: str) -> str:
-    """Return the last output of a Python that cannot run this code in a clean environment; empty if it can."""
+    """Return the last output of a Python that fails to run this code in a clean environment; empty if it succeeds."""
     done = subprocess.run(
         [str(program), "-S", "-c", code, *arguments],
         # A clean environment: PYTHONPATH or a virtual environment of the builder would hide what the runtime lacks.
@@ -35,7 +35,11 @@ def fault_of_program(program: Path, code: str, *arguments: str, **variables: str
 
 
 def unpack_python(archive: Path, platform: Platform, folder: Path) -> str:
-    """Unpack a Python from a tar file into the folder; returns its version as 3.12. Raises GridError."""
+    """Unpack a Python from a tar file into the folder, and return its version, such as 3.12.
+
+    Raises:
+        GridError: The file is not a Python for the platform.
+    """
     try:
         with tarfile.open(archive) as tar:
             members = tar.getmembers()
@@ -85,7 +89,11 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, folder
 
 
 def version_in(folder: Path, platform: Platform) -> str:
-    """Return the version of the Python in a folder, as 3.12. Raises GridError."""
+    """Return the version of the Python in a folder, such as 3.12.
+
+    Raises:
+        GridError: There is none.
+    """
     names = (folder / "lib").iterdir()
     minors = {match[1] for path in names if (match := re.fullmatch(r"python3\.(\d+)", path.name))}
     if len(minors) != 1:

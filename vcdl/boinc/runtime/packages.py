@@ -1,4 +1,4 @@
-"""The packages of a runtime: what a lock names, installed by uv for the runtime's platform; nothing of them is run."""
+"""Install the packages of a runtime from a lock file, with uv, for the runtime's platform; none of their code runs."""
 
 import shutil
 import subprocess
@@ -21,12 +21,16 @@ _NOT_ON_CLIENTS = (
 
 
 def lock_of(backend: str, gpu: bool) -> Path:
-    """Return the lock of a backend's runtime, for every platform and Python at once: `make lock` writes it."""
+    """Return the lock file of a backend's runtime, for every platform and Python; `make lock` writes it."""
     return shipped("wrappers") / "runtime" / f"{backend}{'-gpu' if gpu else ''}.lock"
 
 
 def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[str, str]:
-    """Put the packages of a lock into a folder, hashes checked, and return their versions by name. Raises GridError."""
+    """Install the packages of a lock into a folder, checking hashes, and return their versions by name.
+
+    Raises:
+        GridError: uv is missing or failed.
+    """
     require("runtime", "uv")
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as excludes:
         excludes.write("\n".join(_NOT_ON_CLIENTS))

@@ -1,4 +1,7 @@
-"""The platforms that a runtime is made for. Machines of other systems run a runtime of Linux in a container."""
+"""The platforms for which runtimes are built.
+
+Machines of other systems run a Linux runtime in a container.
+"""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -12,14 +15,14 @@ class Platform:
 
     name: str
     boinc: str
-    """Its name in BOINC's table of platforms."""
+    """Name of the platform in BOINC's table."""
     machine: str
     wheels: str
-    """Its wheels, by uv's name: for glibc 2.28 or older, which Debian 10, RHEL 8, Ubuntu 20.04 and later have."""
+    """uv's name of the platform's wheels: for glibc 2.28 or older, as in Debian 10, RHEL 8, Ubuntu 20.04 and later."""
     debian: str
     """Debian's name for the processor."""
     processor_needs: tuple[str, ...] = ()
-    """Features of the processor without which the backends' wheels do not run."""
+    """Processor features without which the backends' wheels do not run."""
 
 
 PROGRAM = PurePosixPath("bin/python3")

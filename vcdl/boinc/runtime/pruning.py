@@ -1,4 +1,4 @@
-"""Modules that a client never imports, which are left out of its runtime."""
+"""Remove the modules that a client never imports from its runtime."""
 
 import shutil
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _ANYWHERE_FILES = "*.pyc *.pyi *.h *.hpp *.a *.lib *.pdb *.c *.cc *.cpp *.cu *.p
 
 
 def prune_python(folder: Path, minor: str) -> None:
-    """Leave of an unpacked Python what a client may import, without packages."""
+    """Remove everything but the modules that a client may import from an unpacked Python, and all its packages."""
     # By what to keep at the top, where a new Python may bring anything; by what to drop below, where a missing module
     # would show only on a host.
     _keep(folder, _TOP)
@@ -42,7 +42,7 @@ def prune_python(folder: Path, minor: str) -> None:
 
 
 def prune_packages(packages: Path) -> None:
-    """Leave of the packages what a client may import."""
+    """Remove everything but the modules that a client may import from the packages."""
     for name in _PACKAGES.split():
         _remove(packages / name)
     _drop_anywhere(packages)

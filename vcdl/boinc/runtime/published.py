@@ -1,4 +1,7 @@
-"""The runtimes that a project publishes, kept in PROJECT/vcdl/runtimes/: a later install publishes them again."""
+"""The runtimes that a project publishes.
+
+Copies are kept in PROJECT/vcdl/runtimes/, so that a later install publishes them again.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,20 +36,20 @@ def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tupl
 
 
 def dropped(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
-    """Kept runtimes that are no longer wanted."""
+    """Return the kept runtimes that are no longer wanted."""
     wanted_paths = {kept_path(project, runtime) for runtime in runtimes}
     return [path for path in _kept(project) if path not in wanted_paths]
 
 
 @dataclass(frozen=True)
 class Size:
-    """A kept runtime's size, fetched and on the disk."""
+    """The size of a kept runtime: its download, and its space on a host's disk."""
 
     system: str
-    """Its platform, with its GPU."""
+    """Name of the runtime's platform, with its GPU."""
     fetched_bytes: int
     disk_bytes: int
-    """Packed and unpacked."""
+    """Bytes of the archive and of the unpacked runtime together."""
 
 
 def sizes(project: Path) -> list[Size]:
@@ -60,7 +63,11 @@ def sizes(project: Path) -> list[Size]:
 
 
 def most_bytes(project: Path) -> int:
-    """Room that the largest kept runtime takes on a host, packed and unpacked. Raises GridError."""
+    """Return the most bytes that a kept runtime takes on a host, packed and unpacked.
+
+    Raises:
+        GridError: A kept runtime cannot be read.
+    """
     return max((size.disk_bytes for size in sizes(project)), default=0)
 
 

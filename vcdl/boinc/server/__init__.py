@@ -1,1 +1,4 @@
-"""A whole server: installed on an empty machine, backed up, restored, upgraded and removed. Runs as root."""
+"""Install a whole server on an empty machine, back it up, restore, upgrade and remove it.
+
+Runs as root.
+"""

@@ -1,4 +1,4 @@
-"""The settings of a project that `vcdl server install` did not make, so that it can be backed up and restored."""
+"""Write the settings of a project that `vcdl server install` did not make, so that it can be backed up and restored."""
 
 import sys
 from pathlib import Path
@@ -11,9 +11,17 @@ from vcdl.errors import ServerError
 
 
 def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: str = "") -> ServerSettings:
-    """Return the settings of a project by its own config.xml. Raises ServerError, GridError.
+    """Return the settings of a project, read from its config.xml.
 
-    `tls` is `CERTIFICATE,KEY` of a project that is reached by https, or `letsencrypt`; both are in no file of BOINC.
+    Args:
+        project_dir: The project's folder.
+        email: Address of the operator.
+        boinc: Folder of BOINC's server, built.
+        tls: `CERTIFICATE,KEY` of a project that is reached by https, or `letsencrypt`; no file of BOINC names them.
+        backup_for: Recipients of age or gpg, with commas; empty: backups are not encrypted.
+
+    Raises:
+        ServerError, GridError: The settings are incomplete, or config.xml cannot be read.
     """
     project = BoincProject.at(project_dir)
     url = urlsplit(project.master_url)
@@ -46,7 +54,11 @@ def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: st
 
 
 def adopt(settings: ServerSettings) -> str:
-    """Write a project's settings down; returns what was done. Raises ServerError where there are some."""
+    """Store a project's settings, and return a message about that.
+
+    Raises:
+        ServerError: The project has settings already.
+    """
     path = settings_file(settings.name)
     if files.read(path) is not None:
         raise ServerError(f"{path} is there: the project is known, and `vcdl server backup` works")

@@ -1,7 +1,7 @@
-"""Make a backup while jobs run: the cut's links, the database's snapshot, the cut of the runs, in this order.
+"""Back up a project while jobs run: links of its files, then the database, then the runs.
 
-The database is the oldest of the three, and that is what a restore can repair: a result that it takes for new is in the
-journal, and counts once; a workunit that it lacks is created again from the journal. See decision 082.
+The order is what makes a restore possible: the database is the oldest of the three. A result that it takes for new is
+in the journal, and counts once; a workunit that it lacks is created again from the journal. See decision 082.
 """
 
 import shlex
@@ -34,13 +34,16 @@ _PROJECT_FILES = (
     "html/user_profile",
     "archives",
 )
-"""Files that others than make_project wrote there; with all XML files, and vcdl/ without the runs."""
+"""Files not made by make_project; a backup contains them, all XML files, and vcdl/ without the runs."""
 
 
 def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:
-    """Make a backup at a place and thin out older ones, yielding lines.
+    """Make a backup at a place and delete expired ones, yielding lines.
 
-    Waits for another backup of the project, such as the timer's. Raises ServerError.
+    Waits for another backup of the project, such as the timer's.
+
+    Raises:
+        ServerError: A step failed.
     """
     vault, folder = vault_at(place), WORK / "backup" / settings.name
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -53,7 +56,7 @@ def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterat
 
 
 def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) -> str:
-    """Make a backup in a folder of its own, and hand it over; returns what it is."""
+    """Make a backup in a folder of its own, store it in the vault, and return its manifest."""
     while (name := backup_name(settings.name, datetime.now(UTC))) in vault.names():
         time.sleep(0.1)  # it has a second, and a small project is packed in less
     shutil.rmtree(folder, ignore_errors=True)  # of a killed backup
@@ -133,13 +136,20 @@ def _pipe(command: list[str], target: Path, recipient: str) -> None:
 
 
 def _encrypting(recipients: str) -> list[str]:
-    """Return the command; each of several keys can read the backup, such as an old one and its successor."""
+    """Return the command that encrypts for these recipients.
+
+    Each of several keys can decrypt the backup, such as an old key and its successor.
+    """
     each = [word for key in recipients.split(",") for word in ("--recipient", key)]
     return ["age", "--encrypt", *each] if is_of_age(recipients) else [*_GPG, *each]
 
 
 def pipe(chain: list[list[str]], out: Path | None = None) -> None:
-    """Run commands that feed one another, the last one into a file. Raises ServerError when any fails."""
+    """Run commands as a pipeline, the last one into a file.
+
+    Raises:
+        ServerError: Any of them fails.
+    """
     words = " | ".join(shlex.join(command) for command in chain)
     # pipefail, or a dump that failed would count as a backup because gzip succeeded.
     system.run("bash", "-o", "pipefail", "-c", f"{words} > {shlex.quote(str(out))}" if out else words)

@@ -20,10 +20,10 @@ from vcdl.files.atomic import is_leftover
 from vcdl.run.folder import RestoreLock, RunFolder
 
 CUT = Path("vcdl") / ".backup"
-"""The folder of the links, in the project's, until they are packed."""
+"""The folder, below the project's, of the links until they are packed."""
 _STAGED = ("download", "upload")
 _COPIED = ("store", "workers.log")
-"""Parts that are written in place."""
+"""Parts of a run that are written in place, and so are copied, not linked."""
 _PASSING = {"slots", "uploads", "verify", "run.lock", "restore.lock", "restore.gate", "stop.request"}
 _JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm")
 _HELD_S = 60.0
@@ -31,7 +31,11 @@ _HELD_S = 60.0
 
 
 def cut_staged(project: Path) -> None:
-    """Link what lies in download/ and upload/. Raises OSError."""
+    """Link the files of download/ and upload/.
+
+    Raises:
+        OSError: A link cannot be made.
+    """
     for name in _STAGED:
         for folder, _, files in os.walk(project / name):
             target = project / CUT / Path(folder).relative_to(project)
@@ -41,7 +45,11 @@ def cut_staged(project: Path) -> None:
 
 
 def cut_runs(project: Path) -> None:
-    """Cut each run, with its locks held. Raises OSError, sqlite3.Error, RunFolderError."""
+    """Link or copy each run's files, with its locks held.
+
+    Raises:
+        OSError, sqlite3.Error, RunFolderError: A run cannot be locked, read or copied.
+    """
     runs = project / "vcdl" / "runs"
     for path in sorted(runs.iterdir()) if runs.is_dir() else []:
         target = project / CUT / path.relative_to(project)
@@ -51,7 +59,7 @@ def cut_runs(project: Path) -> None:
 
 @contextmanager
 def _held(run: RunFolder) -> Iterator[None]:
-    """Lock a run so that no process applies, restores or appends in the meantime."""
+    """Lock a run, so that no process applies updates, restores it or appends to its journal in the meantime."""
     if not run.journal_file.exists():  # being prepared; or what the service keeps
         yield
         return
@@ -94,7 +102,7 @@ def _cut_run(path: Path, target: Path) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """Link a file. One that disappears is not missed, and one that is linked already stays: files do not change."""
+    """Link a file, unless it is linked already or has disappeared; files do not change."""
     if path.is_symlink():
         return
     with suppress(FileNotFoundError, FileExistsError):
@@ -106,7 +114,10 @@ def _link(path: Path, target: Path) -> None:
 
 
 def main(project: str, what: str) -> None:
-    """Make one of the two parts; the first begins anew after a killed backup."""
+    """Make one of the two parts of a cut.
+
+    `staged` first deletes what a killed backup left.
+    """
     if what == "staged":
         shutil.rmtree(Path(project) / CUT, ignore_errors=True)
         cut_staged(Path(project))

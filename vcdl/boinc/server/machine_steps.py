@@ -1,4 +1,4 @@
-"""Steps on the machine: packages, the project's user, MariaDB, Redis, the command, firewall."""
+"""The steps of an installation on the machine: packages, user, MariaDB, Redis, the command `vcdl`, firewall."""
 
 import os
 import secrets
@@ -14,18 +14,18 @@ from vcdl.errors import ServerError
 
 REDIS_FILE = Path("/etc/redis/vcdl.conf")
 _HOSTS = Path("/etc/hosts")
-"""The doctor asks the server under its name, which may lead to another machine, or to a firewall, until DNS follows."""
+"""Names the server's address for the doctor: until DNS follows, the name may lead elsewhere, or to a firewall."""
 _REDIS_CONFIG = Path("/etc/redis/redis.conf")
 _REDIS_INCLUDE = f"include {REDIS_FILE}\n"
 _KEEP = "--force-confold"
-"""dpkg keeps the operator's settings without asking."""
+"""Option with which dpkg keeps the operator's settings without asking."""
 _FIREWALL_FILE = Path("/etc/vcdl/firewall.nft")
 _FIREWALL_CONFIG = Path("/etc/nftables.conf")
 _FIREWALL_INCLUDE = f'include "{_FIREWALL_FILE}"\n'
 
 
 def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[ServerStep]:
-    """Yield the machine's part of an installation."""
+    """Yield the steps on the machine."""
     wanted = texts.packages(settings, with_web=with_web)
     yield ServerStep(
         f"packages: {' '.join(each.replace('|', ' or ') for each in wanted)}",
@@ -60,13 +60,17 @@ def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[Serve
 
 
 def redis_password() -> str:
-    """Raises GridError."""
+    """Return the password of the machine's Redis.
+
+    Raises:
+        GridError: Its file cannot be read.
+    """
     lines = (files.read(REDIS_FILE) or b"").decode().splitlines()
     return next((line.split()[1] for line in lines if line.startswith("requirepass ")), "")
 
 
 def link_command(python: Path) -> None:
-    """Let the command lead to the VCDL of a Python."""
+    """Link the command `vcdl` to the VCDL of a Python."""
     temporary = texts.COMMAND.with_name(f".vcdl.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     # A link cannot be replaced in place. By a rename, the command exists at every moment.
@@ -75,7 +79,11 @@ def link_command(python: Path) -> None:
 
 
 def check_python(python: Path) -> None:
-    """Raises ServerError when other users cannot run this Python."""
+    """Check that other users can run this Python.
+
+    Raises:
+        ServerError: They cannot.
+    """
     # Every folder above counts: a virtual environment below /root cannot be entered by the project's user.
     for folder in (python.parent, *python.parent.parents):
         if folder.stat().st_mode & 0o005 != 0o005:
@@ -86,7 +94,7 @@ def check_python(python: Path) -> None:
 
 
 def _add_host(line: str) -> None:
-    """Write the file in place: in a container no other file can replace it."""
+    """Add a line to the hosts file, writing in place: in a container that file cannot be replaced."""
     with files.mapped(_HOSTS, "written"), _HOSTS.open("a+") as file:
         file.seek(0)
         file.write(line if file.read().endswith("\n") else f"\n{line}")
@@ -139,7 +147,7 @@ def _has_grant(settings: ServerSettings) -> bool:
 
 
 def _grant(settings: ServerSettings) -> None:
-    """Give the project's user access without a password: MariaDB asks the kernel who it is.
+    """Grant the project's user access without a password: MariaDB takes the user from the kernel.
 
     The web server's user needs the password that is set later.
     """
@@ -150,7 +158,7 @@ def _grant(settings: ServerSettings) -> None:
 
 
 def _is_redis_set() -> bool:
-    """Return whether Redis itself asks for the password: a file that it has not read yet proves nothing."""
+    """Return whether Redis itself requires the password; its file alone may not have been loaded yet."""
     included = _REDIS_CONFIG.is_file() and _REDIS_INCLUDE in _REDIS_CONFIG.read_text()
     if not included or not (password := redis_password()):
         return False
@@ -168,7 +176,11 @@ def _set_redis() -> None:
 
 
 def set_redis_password(password: str) -> None:
-    """Have Redis ask for a password. Raises ServerError."""
+    """Set the password that Redis requires.
+
+    Raises:
+        ServerError: Redis does not accept it.
+    """
     files.write(REDIS_FILE, texts.redis_settings(password).encode(), files.SECRET_MODE)
     system.own(REDIS_FILE, "redis", files.SECRET_MODE)
     system.run("systemctl", "enable", "--quiet", "redis-server")
@@ -176,7 +188,7 @@ def set_redis_password(password: str) -> None:
 
 
 def _ssh_port() -> int:
-    """Return the port by which this session came, which must stay open."""
+    """Return the port of this ssh session, which the firewall must leave open."""
     return int((os.environ.get("SSH_CONNECTION") or "0 0 0 22").split()[-1])
 
 

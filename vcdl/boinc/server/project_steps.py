@@ -1,4 +1,4 @@
-"""Steps on the project: make_project, its rights and passwords, VCDL in it, its site and units, and the doctor."""
+"""The steps of an installation on the project: make_project, permissions, passwords, VCDL, web site, units, doctor."""
 
 import os
 import re
@@ -31,7 +31,7 @@ _PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
 
 
 def has_web() -> bool:
-    """Return whether this VCDL has the parts of its service."""
+    """Return whether this installation of VCDL has the packages of its service."""
     return is_installed("fastapi", "uvicorn")
 
 
@@ -39,8 +39,8 @@ def install_steps(settings: ServerSettings, between: Iterable[ServerStep] = ()) 
     """Yield all steps of an installation.
 
     Args:
-        settings: The server's.
-        between: The steps of a restore, after the project is made and before anything serves.
+        settings: The server's settings.
+        between: The steps of a restore, which come after the project is made and before anything serves.
 
     Raises:
         ServerError: The settings are wrong.
@@ -54,7 +54,7 @@ def install_steps(settings: ServerSettings, between: Iterable[ServerStep] = ()) 
 
 
 def project_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """Yield the steps of the folder that make_project makes, with its permissions and passwords."""
+    """Yield the steps that make the project's folder with make_project, its permissions and passwords."""
     project = settings.project
     yield ServerStep(
         f"project {project}, by BOINC's make_project", lambda: is_made(settings), lambda: _make_project(settings)
@@ -74,7 +74,7 @@ def project_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 
 def serving_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """VCDL in the project, and all that serves clients, which comes last."""
+    """Yield the steps that install VCDL in the project, and, last, start all that serves clients."""
     yield install_step(settings)
     rotation = Path("/etc/logrotate.d") / settings.name
     yield file_step("log rotation", rotation, texts.log_rotation(settings).encode())
@@ -106,12 +106,12 @@ def doctor_step(settings: ServerSettings) -> ServerStep:
 
 
 def is_made(settings: ServerSettings) -> bool:
-    """Return whether make_project completed: it writes this file last."""
+    """Return whether make_project completed: the file that it writes last exists."""
     return (settings.project / f"{settings.name}.readme").is_file()
 
 
 def is_healthy(settings: ServerSettings) -> bool:
-    """Return whether the doctor finds nothing that has failed."""
+    """Return whether the doctor finds no failure."""
     return system.succeeds(texts.COMMAND, "project", "doctor", "--project-dir", settings.project, user=settings.user)
 
 
@@ -139,7 +139,7 @@ def enable_apache_site(settings: ServerSettings) -> None:
 
 
 def stop_serving(settings: ServerSettings) -> None:
-    """Take the site from Apache; a client that finds nothing tries again soon."""
+    """Disable the site in Apache; clients that cannot reach the project try again soon."""
     (_SITES / f"{settings.name}.conf").unlink(missing_ok=True)
     if system.is_active("apache2"):
         system.run("systemctl", "reload", "apache2")
@@ -165,7 +165,7 @@ def config_password(settings: ServerSettings) -> str:
 
 
 def _make_project(settings: ServerSettings) -> None:
-    """Make the project; what a killed run of ours left of one is replaced."""
+    """Make the project, replacing what a killed run of ours left of one."""
     tools, mark = settings.boinc / "tools", ETC / f"{settings.name}.making"
     if not (tools / "make_project").is_file() or not (settings.boinc / "sched" / "feeder").is_file():
         raise ServerError(
@@ -205,7 +205,11 @@ def _make_project(settings: ServerSettings) -> None:
 
 
 def close(settings: ServerSettings) -> None:
-    """Close keys and passwords to others than their owner, and to those who need not write. Raises ServerError."""
+    """Restrict keys and passwords to their owner and the users that need them.
+
+    Raises:
+        ServerError: A mode cannot be set.
+    """
     for path, mode in _opened(settings):
         system.own(path, settings.user, mode)
 
@@ -215,7 +219,10 @@ def _is_closed(settings: ServerSettings) -> bool:
 
 
 def _opened(settings: ServerSettings) -> list[tuple[Path, int]]:
-    """Return the secrets that more users may read or write than should, with their modes; one may lie elsewhere."""
+    """Return the secrets that more users may read or write than should, with their modes.
+
+    A file that is missing here is skipped.
+    """
     modes = {settings.project / name: mode for name, mode in _SECRETS.items()}
     return [(path, mode) for path, mode in modes.items() if path.exists() and path.stat().st_mode & 0o777 & ~mode]
 
@@ -230,7 +237,7 @@ def _has_password(settings: ServerSettings) -> bool:
 
 
 def set_database_password(settings: ServerSettings) -> None:
-    """Make the password of config.xml, a new one where it has none, that of the database's user."""
+    """Set the database user's password to that of config.xml, or to a new one if there is none."""
     password = config_password(settings) or secrets.token_urlsafe(24)
     set_config_password(settings, password)
     who = f"'{settings.user}'@localhost"
@@ -276,7 +283,10 @@ def _are_started(settings: ServerSettings) -> bool:
 
 
 def _start_units(settings: ServerSettings, again: Collection[str] = ()) -> None:
-    """Write the units and start them; those that changed, and `again`, are stopped first."""
+    """Write the units and start them.
+
+    Units that changed, and those in `again`, are stopped first.
+    """
     changed, names = _changed_units(settings), _units(settings)
     for path, text in changed.items():
         files.write(path, text.encode())
@@ -294,7 +304,7 @@ def _changed_units(settings: ServerSettings) -> dict[Path, str]:
 
 
 def restart_units(settings: ServerSettings) -> None:
-    """Have all units run what is installed now."""
+    """Restart all units, so that they run what is installed now."""
     _start_units(settings, [name for name in _units(settings) if name.endswith(".service")])
 
 
@@ -316,7 +326,7 @@ def _sign_certificate(settings: ServerSettings) -> None:
 
 
 def trust(settings: ServerSettings) -> None:
-    """Have this machine trust the certificate: the doctor asks as a client does."""
+    """Make this machine trust the certificate: the doctor sends requests as a client does."""
     files.write(_TRUSTED / f"vcdl-{settings.name}.crt", settings.certificate[0].read_bytes())
     system.run("update-ca-certificates")
 
@@ -327,7 +337,11 @@ def _is_for(settings: ServerSettings, certificate: Path) -> bool:
 
 
 def make_certificate(settings: ServerSettings, certificate: Path, key: Path) -> None:
-    """Make a self-signed certificate; it is written last. Raises ServerError."""
+    """Make a self-signed certificate; its file is written last.
+
+    Raises:
+        ServerError: openssl failed.
+    """
     kind = "IP" if settings.host.replace(".", "").isdigit() or ":" in settings.host else "DNS"
     files.write(key, system.run("openssl", "genrsa", "2048").encode(), files.SECRET_MODE)
     made = system.run(
@@ -360,7 +374,7 @@ def _is_served(settings: ServerSettings) -> bool:
 
 
 def _answers(url: str) -> bool:
-    """Return whether Apache has loaded the site, and not only received it."""
+    """Return whether Apache serves the URL: it may have received a configuration without loading it."""
     try:
         ask(url)
     except NoAnswer:
@@ -369,7 +383,11 @@ def _answers(url: str) -> bool:
 
 
 def _wait_for_doctor(settings: ServerSettings) -> None:
-    """Daemons take some seconds to start. Raises ServerError with what the doctor says to the end."""
+    """Wait until the doctor finds no failure; daemons take some seconds to start.
+
+    Raises:
+        ServerError: The doctor still reports failures, which the message contains.
+    """
     if not wait_until(lambda: is_healthy(settings), _STARTING_S, every_s=5.0):
         raise ServerError(
             "\n".join(["the doctor is not content:", *complaints(settings), "fix it, and run this again"])

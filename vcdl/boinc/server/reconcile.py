@@ -1,10 +1,10 @@
-"""Bring a restored database up to its journals, as the project's user.
+"""Bring a restored database up to date with the jobs' journals, as the project's user.
 
-    python -m vcdl.boinc.server.reconcile PROJECT SECONDS_SINCE_THE_BACKUP
+python -m vcdl.boinc.server.reconcile PROJECT SECONDS_SINCE_THE_BACKUP
 
-The database of a backup is older than its journals by the minutes that the backup took. Its subtasks that are over
-would be sent once more, and trained in vain. And the deadlines of all that is out passed while there was no server:
-they move by the seconds since the backup.
+The database of a backup is older than its journals by the minutes that the backup took. Without this, subtasks that
+ended in between would be sent once more, and trained in vain. And deadlines of unfinished tasks passed while there was
+no server: they are moved by the seconds since the backup.
 """
 
 import sys
@@ -22,7 +22,11 @@ from vcdl.run.folder import RunFolder
 
 
 def reconcile(project: BoincProject, database: BoincDatabase) -> int:
-    """Cancel the workunits that no journal takes for open; returns how many. Raises GridError, JournalError."""
+    """Cancel the workunits that no journal lists as open, and return their number.
+
+    Raises:
+        GridError, JournalError: The database or a journal cannot be used.
+    """
     count = 0
     for path in sorted(project.runs_folder.iterdir()) if project.runs_folder.is_dir() else []:
         folder = RunFolder(path)
@@ -39,14 +43,22 @@ def reconcile(project: BoincProject, database: BoincDatabase) -> int:
 
 
 def move_deadlines(database: BoincDatabase, by_s: int) -> None:
-    """Give the hosts that have tasks the time back in which they could report none. Raises GridError."""
+    """Extend the deadlines of unfinished tasks by the time in which hosts could report none.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     database.execute(
         "UPDATE result SET report_deadline = report_deadline + %s WHERE server_state = %s", by_s, IN_PROGRESS
     )
 
 
 def main(project_dir: str, since_backup_s: str) -> None:
-    """Do both. Raises GridError, JournalError."""
+    """Reconcile the database, and move the deadlines.
+
+    Raises:
+        GridError, JournalError: The database or a journal cannot be used.
+    """
     project = BoincProject.at(Path(project_dir))
     with closing(BoincDatabase(project)) as database:
         reconcile(project, database)

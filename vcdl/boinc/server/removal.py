@@ -1,4 +1,4 @@
-"""Take a server from its machine again; on request with its project."""
+"""Remove a server from its machine, on request together with its project."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ from vcdl.boinc.server.steps import ServerStep
 
 
 def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator[ServerStep]:
-    """Yield the steps of a removal. Packages stay, as others may use them, and so do VCDL's folders in /opt.
+    """Yield the steps of a removal.
 
-    The settings go last, so that a killed removal can be repeated.
+    Packages and VCDL's folders in /opt stay, as others may use them. The settings are deleted last, so that a killed
+    removal can be repeated.
     """
     rotation = Path("/etc/logrotate.d") / settings.name
     site = Path("/etc/apache2/sites-enabled") / f"{settings.name}.conf"

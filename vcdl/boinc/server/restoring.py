@@ -31,19 +31,19 @@ from vcdl.files.children import python_command
 from vcdl.stores.settings import PASSWORD_VARIABLE
 
 _ARCHIVES = ("keys", "project", "staged", "runs")
-"""Archives that go into the project's folder; each later one may replace files of the earlier ones."""
+"""Archives to unpack into the project's folder; each later one may replace files of the earlier ones."""
 
 _EXTRACT = ["tar", "--extract", "--preserve-permissions", "--same-owner", "--numeric-owner", "--directory"]
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A backup that lies here, checked."""
+    """A backup that was fetched to this machine and verified."""
 
     folder: Path
     manifest: BackupManifest
     identity: Path | None
-    """The file of a key of age; gpg has its own."""
+    """The file with a private key of age; None for gpg, which has its own keyring."""
 
     def reader(self, name: str) -> list[list[str]]:
         """Return the commands whose output is a file of the backup, decrypted and unpacked."""
@@ -66,7 +66,11 @@ class Fetched:
 
 
 def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetched:
-    """Fetch a backup into a folder of its own, unless it is there, and hold it to its manifest. Raises ServerError."""
+    """Fetch a backup into a folder of its own, unless it is there, and verify it against its manifest.
+
+    Raises:
+        ServerError: The backup is missing or damaged.
+    """
     if not (folder / MANIFEST).exists():
         shutil.rmtree(folder, ignore_errors=True)
         half = folder.with_suffix(".half")
@@ -91,7 +95,11 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
 
 @contextmanager
 def fetched_for_a_while(vault: Vault, name: str, identity: Path | None) -> Iterator[Fetched]:
-    """Yield a backup that is removed here at the end of the block. Raises ServerError."""
+    """Yield a fetched backup, which is removed from this machine at the end of the block.
+
+    Raises:
+        ServerError: It cannot be fetched.
+    """
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=WORK) as folder:
         yield fetch(vault, name, Path(folder) / name, identity)
@@ -124,7 +132,11 @@ def restore_steps(settings: ServerSettings, fetched: Fetched) -> Iterator[Server
 
 
 def rehearse(fetched: Fetched) -> Iterator[str]:
-    """Restore a backup next to everything else, check it, and remove it. Raises ServerError if it does not come up."""
+    """Rehearse a restore: restore a backup next to everything else, check it, and remove it.
+
+    Raises:
+        ServerError: The restored project does not work.
+    """
     manifest = fetched.manifest
     # A database of its own: the rehearsal may run next to the live project.
     database = f"{manifest.project}_rehearsal"
@@ -145,7 +157,7 @@ def rehearse(fetched: Fetched) -> Iterator[str]:
             system.sql(f"DROP DATABASE IF EXISTS `{database}`")
         yield f"database: comes up, with {counted[0]} hosts and {counted[1]} workunits"
         for job, last in manifest.runs.items():
-            yield _look_at_run(folder / "vcdl/runs" / job, last)
+            yield _check_run(folder / "vcdl/runs" / job, last)
 
 
 def _steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
@@ -165,7 +177,7 @@ def _steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
 
 
 def _once(settings: ServerSettings, name: str, what: str, do: Callable[[], None]) -> ServerStep:
-    """Return a step that leaves a mark of its own when it is done, since nothing else shows that."""
+    """Return a step that writes a mark when it is done, since nothing else shows that."""
     mark = _mark(settings).with_suffix(f".{name}")
 
     def make_so() -> None:
@@ -186,7 +198,7 @@ def _forget(settings: ServerSettings, fetched: Fetched) -> None:
 
 
 def _put_files(settings: ServerSettings, fetched: Fetched) -> None:
-    """Unpack over the project that make_project has just made; all becomes the property of its user here."""
+    """Unpack the backup over the project that make_project has just made, and make all files its user's."""
     project = settings.project
     for archive in _ARCHIVES:
         fetched.unpack(archive, project)
@@ -204,7 +216,11 @@ def _put_files(settings: ServerSettings, fetched: Fetched) -> None:
 
 
 def _load_database(fetched: Fetched, database: str) -> None:
-    """Load the database; a half loaded one is dropped first. Raises ServerError."""
+    """Load the database's dump; a half loaded database is dropped first.
+
+    Raises:
+        ServerError: MariaDB refuses it.
+    """
     system.sql(
         f"DROP DATABASE IF EXISTS `{database}`; "
         f"CREATE DATABASE `{database}` CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
@@ -226,7 +242,7 @@ def _name_machine(settings: ServerSettings) -> None:
 
 
 def _naming_machine(text: str) -> str:
-    """config.xml with this machine in its host and its folder of logs."""
+    """Return the text of config.xml with this machine as its host and in the name of its log folder."""
     found = re.search(r"<host>\s*([^<\s]*)\s*</host>", text)
     if found is None:
         raise ServerError("the config.xml of the backup has no <host>: take another one")
@@ -241,8 +257,12 @@ def _reconcile(settings: ServerSettings, fetched: Fetched) -> None:
     system.run(*command, user=settings.user)
 
 
-def _look_at_run(run: Path, last: int) -> str:
-    """Return a line about a run that can continue. Raises ServerError."""
+def _check_run(run: Path, last: int) -> str:
+    """Check that a restored run can continue, and return a line about it.
+
+    Raises:
+        ServerError: Its journal is damaged or incomplete, or the run cannot be opened.
+    """
     try:
         with closing(sqlite3.connect(run / "journal.db")) as journal:
             said = journal.execute("PRAGMA integrity_check").fetchone()[0]

@@ -32,17 +32,20 @@ from vcdl.errors import ServerError
 
 _PRIVATE, _PUBLIC = "code_sign_private", "code_sign_public"
 _BITS = 1024
-"""Bits of the key, as many as BOINC's programs have room for."""
+"""Bits of the key; BOINC's programs have no space for more."""
 _OLD = re.compile(r"(old_key|signature|signature_stripped)_\d+")
 
 
 @dataclass(frozen=True)
 class SigningKeys:
-    """A folder with a project's code signing keys. Calls raise ServerError."""
+    """A folder with a project's code signing keys.
+
+    Calls raise ServerError.
+    """
 
     folder: Path
     program: Path
-    """BOINC's crypt_prog."""
+    """Path of BOINC's program crypt_prog."""
     user: str
 
     @property
@@ -58,7 +61,10 @@ class SigningKeys:
         return (self.next / _PUBLIC).is_file()
 
     def make_ready(self) -> None:
-        """Make a pair, and sign it with the one in use and with each retired one. Nothing in use is changed."""
+        """Generate a pair, and sign it with the pair in use and with each retired one.
+
+        Nothing in use is changed.
+        """
         if not system.is_private(self.folder / _PRIVATE):
             raise ServerError(
                 f"{self.folder / _PRIVATE} is not there, or not for its owner alone; a key on a machine without "
@@ -89,7 +95,10 @@ class SigningKeys:
         return self.is_ready() and files.read(self.folder / _PUBLIC) == files.read(self.next / _PUBLIC)
 
     def put_in_use(self) -> None:
-        """Put the prepared key in use, signatures first, or the scheduler would ask clients to re-attach."""
+        """Put the prepared key in use.
+
+        Signatures first: without them the scheduler would ask clients to re-attach.
+        """
         found = sorted(path.name for path in self.next.iterdir() if _OLD.fullmatch(path.name))
         for name in found:
             self._write(self.folder / name, (self.next / name).read_text())
@@ -100,7 +109,7 @@ class SigningKeys:
             self._write(self.folder / name, (self.next / name).read_text())
 
     def end(self) -> None:
-        """Keep the older pairs; the change is over."""
+        """Move the former pair to keys/retired; the change is complete."""
         # Absent after a kill between the rename and the removal below.
         if (self.next / "retired").is_dir():
             self._remove(self.retired)
@@ -126,7 +135,7 @@ class SigningKeys:
             system.own(each, self.user, 0o700)
 
     def _write(self, path: Path, text: str) -> None:
-        """Only the private keys are secrets: the web server's user reads the others."""
+        """Write a file, closed to others if it is a private key; the web server's user reads the others."""
         secret = path.name == _PRIVATE
         files.write(path, text.encode(), files.SECRET_MODE if secret else 0o644)
         system.own(path, self.user, files.SECRET_MODE if secret else 0o644)
@@ -143,9 +152,9 @@ def keys_of(settings: ServerSettings) -> SigningKeys:
 
 
 def signing_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """Yield the steps to another code signing key.
+    """Yield the steps that rotate the code signing key.
 
-    The project is stopped meanwhile: a client with the new key takes no file that the old one has signed, and install
+    The project is stopped meanwhile: a client with the new key accepts no file that the old one signed, and install
     publishes the client anew.
     """
     keys = keys_of(settings)
@@ -160,7 +169,11 @@ def signing_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 
 def change_here(keys: SigningKeys) -> None:
-    """Change the keys of a folder that no project uses. Raises ServerError."""
+    """Rotate the keys in a folder that no project uses.
+
+    Raises:
+        ServerError: A key cannot be made or signed.
+    """
     if not keys.is_ready():
         keys.make_ready()
     keys.put_in_use()
@@ -168,7 +181,7 @@ def change_here(keys: SigningKeys) -> None:
 
 
 def not_asked_since(settings: ServerSettings) -> int:
-    """Return the number of hosts of the last 30 days that still have an older key."""
+    """Count the hosts of the last 30 days that still have an older key."""
     made_s = (settings.project / "keys" / _PUBLIC).stat().st_mtime
     asked = f"rpc_time < {int(made_s)} AND rpc_time > UNIX_TIMESTAMP() - 30 * 86400"
     return int(system.sql(f"SELECT COUNT(*) FROM host WHERE {asked}", settings.name).strip() or 0)
@@ -178,7 +191,7 @@ def next_certificate(settings: ServerSettings) -> Path | None:
     """Rotate a certificate in two phases: the first call makes the new one next to the old, the second activates it.
 
     Returns:
-        The new one's file while clients must be given it; None once it is in use.
+        The new certificate's file while clients must be given it; None once it is in use.
 
     Raises:
         ServerError: The certificate is not self-signed.

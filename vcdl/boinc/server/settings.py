@@ -1,4 +1,4 @@
-"""The settings of a server in /etc/vcdl/NAME.json: the options of install, and what later commands need."""
+"""The settings of a server, /etc/vcdl/NAME.json: the options of install, and facts that later commands need."""
 
 import ipaddress
 import json
@@ -22,32 +22,39 @@ LETS_ENCRYPT, SELF_SIGNED, NO_TLS = "letsencrypt", "self-signed", ""
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """One project's server."""
+    """The settings of one project's server."""
 
     name: str
-    """Short name of the project: of its folder, its database, its units and its part of the URL."""
+    """Short name of the project, from which its folder, database, units and part of the URL are named."""
     host: str
-    """The name, or the address, under which clients reach the machine."""
+    """Host name or address under which clients reach the machine."""
     email: str
     boinc: Path
-    """A built tree of BOINC's server."""
+    """Folder of BOINC's server, built."""
     tls: str = NO_TLS
-    """`letsencrypt`, `self-signed`, or `CERTIFICATE,KEY`; empty: plain HTTP."""
+    """How the site gets TLS: `letsencrypt`, `self-signed`, or `CERTIFICATE,KEY`; empty: plain HTTP."""
     title: str = "VCDL"
     user: str = "boincadm"
     redis: bool = False
     firewall: bool = False
     backup_to: str = ""
-    """A folder, or s3://BUCKET/PREFIX; empty: no timer makes backups."""
+    """Place of backups: a folder, or s3:
+
+    BUCKET/PREFIX; empty: no timer makes backups.
+    """
     backup_for: str = ""
-    """Recipients of age or gpg, with commas; empty: backups are not encrypted."""
+    """Comma-separated recipients of age or gpg; empty: backups are not encrypted."""
     python: Path = Path(sys.executable)
-    """The Python of VCDL that the project uses."""
+    """The Python whose VCDL the project uses."""
     python_before: Path | None = None
     """The Python before the last upgrade."""
 
     def check(self) -> None:
-        """Raises ServerError."""
+        """Check the settings.
+
+        Raises:
+            ServerError: A setting is wrong, or two do not fit each other.
+        """
         if not _NAME.fullmatch(self.name):
             raise ServerError(f"--name {self.name}: give 1 to 16 small letters, digits and _, a letter first")
         if not (_HOST.fullmatch(self.host) or is_address(self.host)):
@@ -73,7 +80,7 @@ class ServerSettings:
 
     @property
     def url(self) -> str:
-        """Clients attach to it."""
+        """The address to which clients attach."""
         return f"{self.url_base}{self.name}/"
 
     @property
@@ -136,7 +143,11 @@ def is_address(host: str) -> bool:
 
 
 def installed(name: str | None = None) -> ServerSettings:
-    """Return the settings of a project of this machine; without a name, of the only one. Raises ServerError."""
+    """Return the settings of a project of this machine; without a name, of the only one.
+
+    Raises:
+        ServerError: There is none, or there are several.
+    """
     names = [name] if name else sorted(path.stem for path in ETC.glob("*.json"))
     if not names:
         raise ServerError(

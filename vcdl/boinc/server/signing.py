@@ -1,4 +1,4 @@
-"""Sign the files of app versions on a machine without network, which has the key and BOINC's built tree."""
+"""Sign the files of app versions on a machine without network that has the key and BOINC's built tree."""
 
 import os
 import pwd

@@ -1,6 +1,7 @@
-"""The steps of an installation: each knows whether it is done, and how to do it. One runner carries them out.
+"""The steps of an installation, and the runner that carries them out.
 
-A step that was killed half way is not done, and is done again; so any run may be killed, and the next completes it.
+Each step can tell whether it is done. A step that was killed half way is not done, and is repeated; so any run may be
+killed, and the next completes it.
 """
 
 import time
@@ -14,7 +15,7 @@ from vcdl.errors import ServerError
 
 @dataclass(frozen=True)
 class ServerStep:
-    """One condition of a server."""
+    """A condition that a server must meet: a check, and the act that establishes it."""
 
     what: str
     is_so: Callable[[], bool]
@@ -24,7 +25,8 @@ class ServerStep:
 def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator[str]:
     """Carry out the steps that are not done, in order, yielding a line for each.
 
-    Raises ServerError, and what a step raises.
+    Raises:
+        ServerError: A step is still not done after its act. Errors of a step pass through.
     """
     for step in steps:
         if step.is_so():
@@ -46,7 +48,7 @@ def file_step(what: str, path: Path, content: bytes) -> ServerStep:
 
 
 def always(what: str, do: Callable[[], object]) -> ServerStep:
-    """Return a step that each run carries out once: it is cheap, or there is no way to check whether it is done."""
+    """Return a step that every run carries out: it is cheap, or nothing shows whether it is done."""
     done: list[bool] = []
 
     def make_so() -> None:

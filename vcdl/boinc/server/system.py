@@ -1,4 +1,7 @@
-"""The commands of the machine, run as root or as the project's user; secrets go through standard input only."""
+"""Run commands on the machine, as root or as the project's user.
+
+Secrets are passed through standard input only.
+"""
 
 import grp
 import os
@@ -13,9 +16,9 @@ from vcdl.errors import ServerError
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TIMEOUT_S = 3600.0
-"""Seconds for a command, long enough for a package installation on a slow mirror."""
+"""Seconds after which a command is killed: long enough for a package installation from a slow mirror."""
 _UMASK = 0o022
-"""Files that commands create can be read by all; secrets get their own modes."""
+"""Umask of commands: all users can read the files that they create. Secrets get modes of their own."""
 
 
 def run(
@@ -30,14 +33,14 @@ def run(
 
     Args:
         command: Program and arguments.
-        user: Who runs it.
+        user: The user that runs it.
         cwd: Its working directory.
-        stdin: Its input.
-        more: Further variables of its environment.
-        fails: A failure is an answer, and gives an empty output.
+        stdin: Its standard input.
+        more: Further environment variables.
+        fails: Whether it may fail; a failure then returns an empty output.
 
     Raises:
-        ServerError: It fails.
+        ServerError: The command fails, and `fails` is false.
     """
     words = [str(word) for word in command]
     # Before the user is made, every question about what belongs to them has the answer "not so".
@@ -82,7 +85,11 @@ def sql(statements: str, database: str = "") -> str:
 
 
 def user_of(name: str) -> pwd.struct_passwd:
-    """Raises ServerError."""
+    """Return the passwd entry of a user.
+
+    Raises:
+        ServerError: There is no such user.
+    """
     try:
         return pwd.getpwnam(name)
     except KeyError:
@@ -105,7 +112,7 @@ def in_group(user: str, group: str) -> bool:
 
 
 def environment(who: pwd.struct_passwd) -> dict[str, str]:
-    """Return the environment of a command: that of a login, plus our addresses of proxies and certificates."""
+    """Return the environment of a command: that of a login, and this process' settings of proxies and certificates."""
     kept = ("PIP_CERT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
     passed = {name: os.environ[name] for name in kept if name in os.environ}
     # Set explicitly: sudo and cron pass on the caller's HOME and a PATH without sbin.
@@ -114,14 +121,14 @@ def environment(who: pwd.struct_passwd) -> dict[str, str]:
 
 
 def identity(who: pwd.struct_passwd) -> dict[str, Any]:
-    """Arguments of subprocess that make a command another user's; none for our own."""
+    """Return the arguments with which subprocess runs a command as another user; none for our own."""
     if who.pw_uid == os.geteuid():
         return {}
     return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": os.getgrouplist(who.pw_name, who.pw_gid)}
 
 
 def own(path: Path, user: str, mode: int) -> None:
-    """Give a file or folder an owner and a mode."""
+    """Set owner and mode of a file or folder."""
     who = user_of(user)
     os.chown(path, who.pw_uid, who.pw_gid)
     path.chmod(mode)
@@ -133,7 +140,11 @@ def is_private(path: Path) -> bool:
 
 
 def check_root() -> None:
-    """Raises ServerError."""
+    """Check that this process runs as root.
+
+    Raises:
+        ServerError: It does not.
+    """
     if os.geteuid() != 0:
         raise ServerError("this changes the whole machine: run it as root")
 

@@ -1,4 +1,7 @@
-"""The files that an installation writes outside the project: systemd units, Apache's site, and others. Pure."""
+"""Generate the files that an installation writes outside the project: systemd units, Apache's site, and others.
+
+Pure functions of the settings.
+"""
 
 import re
 from pathlib import Path
@@ -15,9 +18,10 @@ ACME_FOLDER = Path("/var/www/html")
 
 
 def project_unit(settings: ServerSettings) -> str:
-    """Return the daemons' unit: bin/start checks them each minute, as cron would, and runs periodic tasks.
+    """Return the daemons' unit.
 
-    bin/stop does not wait for them: systemd repeats its signal, and after the timeout kills what has not ended.
+    Each minute it runs bin/start, which starts missing daemons and periodic tasks, as cron would. bin/stop does not
+    wait for daemons to end: systemd repeats its signal, and kills them after the timeout.
     """
     needs = "network-online.target mariadb.service"
     return _lasting(
@@ -47,7 +51,7 @@ StandardOutput=null
 
 
 def _lasting(settings: ServerSettings, description: str, service: str) -> str:
-    """Return a unit of the project's user that is restarted whenever it ends."""
+    """Return a unit that runs a service as the project's user, and restarts it whenever it ends."""
     return f"""\
 [Unit]
 Description={description}
@@ -103,7 +107,7 @@ def units(settings: ServerSettings, *, with_web: bool) -> dict[Path, str]:
 
 
 def to_start(settings: ServerSettings, *, with_web: bool) -> list[str]:
-    """Return the units that run from now on."""
+    """Return the units to enable and start."""
     names = [path.name for path in units(settings, with_web=with_web)]
     return [name for name in names if name != f"{settings.name}-backup.service"]
 
@@ -127,7 +131,7 @@ def log_rotation(settings: ServerSettings) -> str:
 
 
 def service_location(port: int | str, path: str) -> str:
-    """Apache's lines that pass a path to the service."""
+    """Return Apache's lines that forward a path to the service."""
     return f"""\
 <Location "{path}/">
     ProxyPreserveHost On
@@ -139,13 +143,16 @@ def service_location(port: int | str, path: str) -> str:
 def site(settings: ServerSettings, project_part: str, *, with_tls: bool, with_web: bool) -> str:
     """Return Apache's site.
 
-    The service is not reachable by plain HTTP: its tokens would travel in the clear. Raises ServerError.
+    The service is not reachable by plain HTTP: its tokens would travel in the clear.
 
     Args:
-        settings: The server's.
-        project_part: What make_project wrote for it.
-        with_tls: There is a certificate; without one the site is only plain HTTP.
-        with_web: There is a service.
+        settings: The server's settings.
+        project_part: The lines that make_project wrote for the project.
+        with_tls: Whether there is a certificate; without one the site is plain HTTP only.
+        with_web: Whether there is a service.
+
+    Raises:
+        ServerError: The certificate's settings are wrong.
     """
     lines = [line.strip() for line in project_part.splitlines()]
     if strange := [line for line in lines if line and not _SITE_LINE.match(line)]:  # root will let Apache read this
@@ -174,14 +181,14 @@ def site(settings: ServerSettings, project_part: str, *, with_tls: bool, with_we
 
 
 def redis_settings(password: str) -> str:
-    """Persistence to the second, and a password; this machine alone may ask."""
+    """Return Redis' settings: it saves every second, requires a password, and listens on this machine only."""
     return f"bind 127.0.0.1 -::1\nrequirepass {password}\nappendonly yes\nappendfsync everysec\n"
 
 
 def firewall(ssh_port: int) -> str:
-    """Rules of nftables: a table of its own, which lets in ssh, the web and ICMP.
+    """Return the rules of nftables: a table of its own that admits ssh, HTTP, HTTPS and ICMP.
 
-    Its protocols are numbers, 1 and 58: a small Debian does not know their names.
+    Protocols are given as numbers, 1 and 58: a small Debian does not know their names.
     """
     ports = ", ".join(str(port) for port in sorted({22, ssh_port, 80, 443}))
     return f"""\
@@ -200,7 +207,10 @@ table inet vcdl {{
 
 
 def packages(settings: ServerSettings, *, with_web: bool) -> list[str]:
-    """Return the Debian packages; `a|b` is one of them, as releases name them differently."""
+    """Return the Debian packages to install.
+
+    `a|b` means either, as releases name them differently.
+    """
     wanted = [
         *("apache2", "libapache2-mod-php", "apache2-utils", "php-cli", "php-gd", "php-mysql", "php-xml"),
         *("mariadb-server", "python-is-python3", "python3-mysqldb", "logrotate", "openssl", "procps"),

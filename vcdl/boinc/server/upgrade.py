@@ -1,7 +1,7 @@
-"""Upgrade VCDL, and BOINC, while jobs run: the new version is installed next to the old one, so that it can be undone.
+"""Upgrade VCDL, and BOINC, while jobs run.
 
-Tasks that are out end with the client that they started with, and their uploads count. Only the daemons stop, for some
-seconds.
+The new version is installed next to the old one, so that the upgrade can be undone. Unfinished tasks end with the
+client with which they started, and their uploads are accepted. The daemons stop for a few seconds only.
 """
 
 import os
@@ -25,20 +25,25 @@ from vcdl.errors import ServerError
 from vcdl.files.children import python_command
 
 BEFORE = WORK / "before-upgrade"
-"""A backup is made there first."""
+"""The folder of the backup that an upgrade makes first."""
 _MARK = "vcdl-is-complete"
 FOLLOW = r"""sed -i -E -e '/^\$config = get_config\(\);$/d' \
     -e 's/parse_config\((get_config\(\)|\$config) *, *"<([a-z_]+)>"\)/project_config_val("\2")/g' \
     -e 's/parse_bool\(\$config *, *"([a-z_]+)"\)/project_config_bool("\1")/g' project/*.inc user/index.php"""
-"""After server release 1.6.2 BOINC took get_config away. A project's own pages, which its upgrade leaves, call it: the
-start page, at which clients attach, each other page and upgrade_db.php die of that.
+"""Commands that adapt a project's own pages to BOINC after server release 1.6.2, which removed get_config.
+
+BOINC's upgrade leaves those pages as they are. They call the removed function, and the start page, at which clients
+attach, every other page and upgrade_db.php fail on that.
 """
 
 
 def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
-    """Upgrade, and go back automatically if what was switched does not come up, for example if the doctor fails.
+    """Upgrade, yielding lines, and undo the upgrade if the new version does not work.
 
-    Yields lines. Raises ServerError, also when it went back.
+    For example, it is undone if the doctor reports a failure.
+
+    Raises:
+        ServerError: The upgrade failed, whether or not it was undone.
     """
     try:
         yield from carry_out(upgrade_steps(settings, source, boinc))
@@ -69,13 +74,17 @@ def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> 
 
 
 def switched(settings: ServerSettings, python: Path, boinc: Path) -> ServerSettings:
-    """Return the settings with another VCDL, and the version to go back to."""
+    """Return the settings with another VCDL, and with the present one as the version before."""
     before = settings.python_before if settings.python == python else settings.python
     return replace(settings, python=python, python_before=before, boinc=boinc)
 
 
 def back_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """Yield the steps to the version before. Raises ServerError if there is none."""
+    """Yield the steps back to the version before.
+
+    Raises:
+        ServerError: There is none.
+    """
     before = settings.python_before
     if before is None or not before.exists():
         raise ServerError("there is no version to go back to: `vcdl server upgrade SOURCE` takes any")
@@ -117,9 +126,8 @@ def _make(folder: Path, source: str, before: Path) -> None:
 def shared(before: Path, folder: Path) -> bool:
     """Link the packages of another virtual environment of the same Python into a new one.
 
-    Returns whether that was possible.
-
-    pip replaces files and never writes into one, so each environment keeps its own.
+    Returns:
+        whether that was possible. pip replaces files and never writes into them, so the environments stay independent.
     """
     for old in (before / "lib").glob("python*/site-packages"):
         new = folder / "lib" / old.parent.name / old.name
@@ -138,7 +146,7 @@ def shared(before: Path, folder: Path) -> bool:
 
 
 def _extras() -> list[str]:
-    """Return the extras that this VCDL was installed with, as far as a server needs them."""
+    """Return the installed extras of this VCDL that a server needs."""
     found = ["server"]
     for extra, package in (("cpu", "tensorflow-cpu"), ("gpu", "tensorflow"), ("web", "fastapi"), ("data", "pyarrow")):
         try:
@@ -150,7 +158,11 @@ def _extras() -> list[str]:
 
 
 def _check_jobs(new: ServerSettings) -> None:
-    """Raises ServerError before anything is changed."""
+    """Check that the new version can read the open jobs.
+
+    Raises:
+        ServerError: It cannot; nothing has been changed yet.
+    """
     for prepared in sorted((new.project / "vcdl/runs").glob("*/prepared.json")):
         run = prepared.parent
         if not (run / "summary.json").exists():
@@ -167,7 +179,7 @@ def _stop(settings: ServerSettings) -> None:
 
 
 def _upgrade_boinc(settings: ServerSettings) -> None:
-    """Run BOINC's own two upgrade programs; the second asks, and is answered yes."""
+    """Run BOINC's two upgrade programs; the second one's question is answered yes."""
     _stop(settings)
     tools = settings.boinc / "tools"
     system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")

@@ -1,4 +1,7 @@
-"""The places of backups: a folder, or a bucket of S3. A backup is a folder of files; its manifest comes last."""
+"""Store and fetch backups in a folder or in a bucket of S3.
+
+A backup is a folder of files, whose manifest is written last.
+"""
 
 import json
 import re
@@ -18,19 +21,19 @@ _FORMAT = 1
 _STAMP = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<project>[a-z0-9_]+)-(?P<stamp>\d{8}T\d{6}Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-"""A name that leads out of no folder, and out of no statement of SQL."""
+"""Names that lead out of no folder and are safe in a statement of SQL."""
 _NEWEST, _DAYS, _WEEKS, _MONTHS = 3, 7, 5, 12
 
 
 @dataclass(frozen=True)
 class BackupManifest:
-    """The content of a backup."""
+    """The content of a backup, and where it came from."""
 
     project: str
     made: str
     vcdl: str
     files: dict[str, str] = field(default_factory=dict)
-    """SHA-256 by name, of the files as they lie there."""
+    """SHA-256 of the stored files, by name."""
     runs: dict[str, int] = field(default_factory=dict)
     """The last event of each run's journal."""
     format: int = _FORMAT
@@ -40,7 +43,15 @@ class BackupManifest:
 
     @classmethod
     def from_json(cls, text: str, where: str) -> "BackupManifest":
-        """Raises ServerError."""
+        """Decode a manifest.
+
+        Args:
+            text: The manifest's text.
+            where: Its place, for messages.
+
+        Raises:
+            ServerError: It is damaged, or a name in it is not safe.
+        """
         try:
             manifest = cls(**json.loads(text))
             # The manifest comes from a place that others may write to, and its names become paths and SQL.
@@ -58,10 +69,10 @@ def backup_name(project: str, now: datetime) -> str:
 
 
 def expired_backups(names: Collection[str]) -> list[str]:
-    """Return the backups that the retention policy drops, newest first.
+    """Return the backups that the retention policy deletes, newest first.
 
-    It keeps the newest three, and the newest of each of the last 7 days, 5 weeks and 12 months that have a backup.
-    Names that are not those of backups are never returned.
+    The policy keeps the newest three, and the newest of each of the last 7 days, 5 weeks and 12 months that have a
+    backup. Names that are not those of backups are never returned.
     """
     times = {name: _time_of(name) for name in names if _NAME.fullmatch(name)}
     ordered = sorted(times, key=lambda name: times[name], reverse=True)
@@ -102,7 +113,11 @@ class Vault(ABC):
         return sorted(filter(_NAME.fullmatch, self._with_manifest()))
 
     def newest(self, project: str | None = None) -> str:
-        """Return the newest backup, of a project if one is named. Raises ServerError if there is none."""
+        """Return the newest backup, of one project if a name is given.
+
+        Raises:
+            ServerError: There is none.
+        """
         names = [name for name in self.names() if project is None or name.rpartition("-")[0] == project]
         if not names:
             raise ServerError("there is no whole backup: `vcdl server backup --to PLACE` makes one")

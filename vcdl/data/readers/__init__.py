@@ -1,1 +1,4 @@
-"""Readers of sources, by the key `as` of `data > from`: each gives blocks of samples, always in the same order."""
+"""Readers of sources, by the key `as` of `data > from`.
+
+Each yields blocks of samples, always in the same order.
+"""

@@ -1,4 +1,4 @@
-"""A folder of `.npy` arrays, `x_train.npy` and `y_train.npy` and so on, read piece by piece and never as a whole."""
+"""Read a folder of `.npy` arrays, `x_train.npy`, `y_train.npy` and so on, piece by piece."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _PLAIN = "save it by numpy.save(file, numpy.ascontiguousarray(array))"
 
 
 class ArraysReader(Reader):
-    """`as: arrays`: the first axis of each array counts the samples."""
+    """`as: arrays`: the first axis of each array is that of the samples."""
 
     as_: Literal["arrays"] = as_key("arrays")
 
@@ -65,10 +65,18 @@ class ArraysReader(Reader):
 
 
 class _Array:
-    """A `.npy` file whose header fits its length. Reading it takes memory for what is read alone, unlike a map."""
+    """A `.npy` file whose header fits its length.
+
+    Unlike a memory map, reading takes memory only for the rows that are read.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises DataError, FileUnavailable."""
+        """Open the file.
+
+        Raises:
+            DataError: Its header is invalid, or does not fit its length.
+            FileUnavailable: It cannot be read now.
+        """
         self._path, self.name = path, path.name
         try:
             with path.open("rb") as file:
@@ -96,7 +104,7 @@ class _Array:
             raise DataError(f"{path.name} is truncated: its header says shape {self.shape}; write it again")
 
     def read(self, first: int, behind: int) -> Array:
-        """Some rows. Raises DataError, FileUnavailable."""
+        """Return the rows from `first` until before `behind`. Raises DataError, FileUnavailable."""
         count = (behind - first) * math.prod(self.shape[1:])
         try:
             # A map would be simpler, but its pages count as memory of the process, and a file that shrinks under it

@@ -1,4 +1,4 @@
-"""The columns of a table, counted in one pass, and the keys of a job file for them."""
+"""Examine the columns of a table in one pass, and write the keys of a job file for them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,38 +20,38 @@ from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 
 LABELS = ("label", "target", "class", "y", "species", "kind", "outcome")
-"""Names that a column of labels often has."""
+"""Names that a column of labels often has, in lower case."""
 _DATE = "date, as year, month and weekday"
 _MOST_VALUES = 1000
-"""Different values of a column that are counted, so that memory stays bounded; more are no classes."""
+"""Different values of a column that are counted, so that memory stays bounded; a column of more has no classes."""
 _MOST_CATEGORIES = 50
 _MOST_CLASSES = 100
 _FEW_CLASSES = 10
-"""As many whole numbers are classes in a table of any length."""
+"""Number of whole numbers up to which they are taken for classes in a table of any length."""
 _SHOWN = 6
 _LARGE_GROUP_BYTES = 256 * 2**20
 
 
 @dataclass
 class ColumnFacts:
-    """One column while its values are counted."""
+    """One column of a table, while its values are counted."""
 
     name: str
     kind: str
-    """number, whole (a number), text, or pyarrow's own word."""
+    """Kind of the values: number, whole (a number), text, or pyarrow's own name of the type."""
     rows: int = 0
     missing: int = 0
     total: float = 0.0
     low: float = float("inf")
     high: float = float("-inf")
     counts_up: bool = True
-    """Whether it only counts the rows."""
+    """Whether the column only counts the rows."""
     values: Counter[str] = field(default_factory=Counter)
     has_more: bool = False
-    """Whether it has more values than are counted."""
+    """Whether it has more different values than are counted."""
 
     def add(self, values: Any) -> None:
-        """Count some rows, a column of a record batch."""
+        """Count the values of some rows, given as a column of a record batch."""
         pa = arrow()
         if pa.types.is_floating(values.type):
             # pandas writes missing numbers as NaN, which pyarrow counts as values.
@@ -86,17 +86,20 @@ class ColumnFacts:
 
     @property
     def is_index(self) -> bool:
-        """Whether it only counts the rows."""
+        """Whether the column only counts the rows."""
         return self.kind == "whole" and self.counts_up and self.rows >= 10
 
     @property
     def hardly_repeats(self) -> bool:
-        """Whether it is text, and half of the counted values are new."""
+        """Whether the column is text and has more different values than half of its rows."""
         return self.kind == "text" and len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
 
     @property
     def is_measured(self) -> bool:
-        """Whether whole numbers look like a quantity: they are many, or many for so few rows, where classes repeat."""
+        """Whether whole numbers look like a quantity and not like classes.
+
+        They do if there are many different ones, or many for so few rows.
+        """
         several = len(self.values)
         return self.has_more or several > _MOST_CLASSES or several > max(_FEW_CLASSES, self.rows // 10)
 
@@ -175,12 +178,12 @@ def outline_of(path: Path, label: str | None) -> Outline:
 
 
 def label_role(label: str | None) -> str:
-    """Return the words for a column of labels, which the user named or which was guessed."""
+    """Return a description of a column of labels, which the user named or which was guessed."""
     return "label, a guess from its name or place: another one by --label" if label is None else "label"
 
 
 def likeliest_label(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
-    """Return the likeliest label: by its name, or the last column that may be one."""
+    """Return the likeliest column of labels: by its name, or else the last column that may be one."""
     likely = [name for name in columns if name.lower() in LABELS] + [*columns][::-1]
     return columns[
         next((name for name in likely if not columns[name].hardly_repeats and columns[name].kind != _DATE), likely[0])
@@ -213,7 +216,7 @@ def feature_keys(features: Iterable[ColumnFacts]) -> dict[str, Any]:
 
 
 def notes_of(path: Path, *, header: bool = True) -> Iterator[str]:
-    """Yield notes on what reading a table costs, where it is much. Raises DataError, FileUnavailable."""
+    """Yield notes on the memory and time that reading a table takes, if those are large. Raises DataError."""
     for file in table_files(path):
         with opened_table(file, header=header) as table:
             largest = table.largest_group_bytes
@@ -247,7 +250,7 @@ def _is_usable(column: ColumnFacts) -> bool:
 
 
 def _stand_in(column: ColumnFacts) -> float | str:
-    """Return what stands for missing values: the mean, or the commonest category; rows without a date are dropped."""
+    """Return the replacement of missing values: mean, or most common category; rows without a date are dropped."""
     if column.kind == _DATE:
         return "drop"
     return column.values.most_common(1)[0][0] if column.kind == "text" else float(f"{column.mean:.4g}")

@@ -1,4 +1,7 @@
-"""A generator of the user's own, `module:function`, which runs where the job is started and never on a client."""
+"""Read samples from a generator of the user's own, `module:function`.
+
+The function runs where the job is started, and never on a client.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,7 @@ from vcdl.wire.task import Task
 
 
 class GeneratorReader(Reader):
-    """`as: python`: each path is `module:function`, which gives the same batches (x, y), or x, at each call."""
+    """`as: python`: each path is `module:function`; the function yields the same batches (x, y), or x, at each call."""
 
     as_: Literal["python"] = as_key("python")
 

@@ -1,4 +1,4 @@
-"""Pictures in folders of classes, with a table of paths and labels, or inside of tables; decoded by Pillow."""
+"""Read pictures with Pillow: in folders of classes, by a table of paths and labels, or from tables' own columns."""
 
 import io
 import os
@@ -27,22 +27,23 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML
 Colour = Literal["rgb", "grey"]
 _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-"""The formats of these endings, whatever a file is named: Pillow also knows some for which it starts other programs, as
-Ghostscript for EPS, and data may come from a submitter.
+"""Formats that Pillow may decode, whatever a file is named.
+
+For other formats Pillow starts programs, such as Ghostscript for EPS, and data may come from a submitter.
 """
 _BLOCK_BYTES = 2**24
 _LARGE = 64
-"""Pixels of a side above which a first job makes pictures smaller."""
+"""Pixels of a side above which a suggested job scales pictures down, so that a first run is quick."""
 _LOOKED_AT = 20
-"""Rows of a table that show whether a column names pictures."""
+"""Rows of a table that are examined to find a column that names pictures."""
 _SMALLEST_JPEG, _QUALITY = 32, 90
-"""Pixels of a side from which on a first job lets photographs travel as JPEG, and their quality."""
+"""Pixels of a side from which a suggested job sends photographs as JPEG, and the quality."""
 _ORIENTATION = 0x0112
-"""The tag of a camera's position."""
+"""EXIF tag of the camera's orientation."""
 
 
 class _Embedded(NamedTuple):
-    """A picture's file inside of a table."""
+    """A picture's file in a cell of a table."""
 
     place: str
     data: bytes
@@ -53,9 +54,9 @@ class _Embedded(NamedTuple):
 
 _File = Path | _Embedded
 _Picture = tuple[_File, str]
-"""A file and its label."""
+"""A picture's file and its label."""
 _Prepare = Callable[[_File, Array], bytes]
-"""A function of a file and the place of its pixels, which returns the file that travels."""
+"""Writes a picture's pixels into an array, and returns the file that is sent in their place."""
 
 
 def _size(raw: Any) -> tuple[int, int]:
@@ -74,16 +75,16 @@ class ImagesReader(Reader):
 
     as_: Literal["images"] = as_key("images")
     size: Annotated[tuple[int, int] | None, PlainValidator(_size), SECTION_AS_YAML] = None
-    """Height and width; None: that of all pictures, which must be one."""
+    """Height and width; None: the size of all pictures, which must be the same."""
     colour: Annotated[Colour, kinds.one_of(Colour)] = "rgb"
     crop: Annotated[bool, kinds.true_or_false()] = False
-    """Whether pictures of other proportions are cropped around their middle; else they are stretched."""
+    """Whether pictures of other proportions are cropped around their middle; otherwise they are stretched."""
     jpeg: Annotated[int, kinds.whole(1, 95)] | None = None
-    """The quality of JPEG files that travel in the place of pixels; one that fits travels as it is. None: pixels do."""
+    """Quality of JPEG files that replace pixels; a file that fits is sent unchanged. None: pixels are sent."""
     table: Path | None = None
-    """A table with a column of paths, below the folder, and one of labels; None: folders are classes."""
+    """A table below the folder with a column of paths and one of labels; None: each folder is a class."""
     columns: Annotated[tuple[str, str], PlainValidator(lambda raw: _pair(raw)), SECTION_AS_YAML] = ("file", "label")
-    """The two columns of the table, or of a folder of tables that hold the pictures."""
+    """The two columns of the table, or of the tables in a folder that contain the pictures."""
     skip_unreadable: Annotated[bool, kinds.true_or_false()] = False
 
     @property
@@ -101,7 +102,7 @@ class ImagesReader(Reader):
             yield files
 
     def _samples(self, path: Path, begin: int, prepare: _Prepare) -> Iterator[tuple[Array, list[bytes], list[str]]]:
-        """Pixels, files and labels of some pictures at a time, prepared on all cores."""
+        """Yield pixels, files and labels of some pictures at a time, prepared on all cores."""
         size = self.size or _first_size(path, (file for file, _ in self._each(path)))
         rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * self._channels))
         # Unreadable pictures are not counted as samples, so with skip_unreadable only decoding can tell how many
@@ -196,7 +197,7 @@ class ImagesReader(Reader):
         return self._embedded(files) if files else iter(self.pictures(path))
 
     def _tables(self, path: Path) -> list[Path]:
-        """Return the tables in a folder that hold pictures, as those of Hugging Face's datasets do; usually none."""
+        """Return the tables in a folder that contain pictures, as those of Hugging Face's datasets do; usually none."""
         is_asked = self.table is None and path.is_dir()
         return sorted(file for file in path.iterdir() if file.suffix in (".arrow", ".parquet")) if is_asked else []
 
@@ -246,9 +247,10 @@ class ImagesReader(Reader):
         return 3 if self.colour == "rgb" else 1
 
     def _tried(self, prepare: _Prepare, picture: _Picture, pixels: Array) -> bytes | None:
-        """Return the sample that `prepare` makes of a file, or None if it is unreadable and skipped.
+        """Return the sample that `prepare` makes of a file; None if it is unreadable and skipped.
 
-        Raises DataError.
+        Raises:
+            DataError: The file is unreadable, and unreadable files are not skipped.
         """
         file = picture[0]
         try:
@@ -264,7 +266,7 @@ class ImagesReader(Reader):
             ) from error
 
     def _sample(self, file: _File, pixels: Array) -> bytes:
-        """Fill in the pixels, shape (height, width, channels); returns the file that travels, if one does."""
+        """Write pixels into an array, shape (height, width, channels); return the file to send, if there is one."""
         if self.jpeg is None:
             pixels[...] = np.asarray(self._picture(file, pixels.shape[:2])).reshape(pixels.shape)
             return b""
@@ -275,7 +277,7 @@ class ImagesReader(Reader):
         return data
 
     def _file(self, file: _File, pixels: Array) -> bytes:
-        """Return a picture as a JPEG file; its own file where nothing has to be changed."""
+        """Return a picture as a JPEG file: its own file if nothing has to be changed."""
         from PIL import Image
 
         mode = "RGB" if self.colour == "rgb" else "L"
@@ -290,7 +292,7 @@ class ImagesReader(Reader):
         return output.getvalue()
 
     def _picture(self, file: _File, size: tuple[int, ...]) -> Any:
-        """Return a picture in the size and colour of a sample. Raises DataError, and what Pillow raises."""
+        """Return a picture in the size and colours of a sample. Raises DataError, and Pillow's errors."""
         from PIL import Image, ImageOps
 
         mode = "RGB" if self.colour == "rgb" else "L"
@@ -320,10 +322,15 @@ class ImagesReader(Reader):
         return ImageOps.fit(picture, (width, height)) if self.crop else picture.resize((width, height))
 
 
-def table_of_pictures(folder: Path, label: str | None) -> dict[str, Any]:
+def picture_table_keys(folder: Path, label: str | None) -> dict[str, Any]:
     """Return the keys of `data > from` for a folder whose table names its pictures; none for any other folder.
 
-    `label`: the column of labels; None: the likeliest. Raises DataError, FileUnavailable.
+    Args:
+        folder: The folder.
+        label: The column of labels; None: the likeliest.
+
+    Raises:
+        DataError, FileUnavailable: A table or a picture cannot be read.
     """
     tables = [file for file in folder.iterdir() if file.suffix.lower() in (".csv", ".tsv")]
     # With several tables in the folder it would be a guess which one names the pictures.
@@ -361,7 +368,7 @@ def _opened(file: _File) -> io.BytesIO:
 
 
 def _first_size(path: Path, files: Iterator[_File]) -> tuple[int, int]:
-    """Height and width of the first picture that can be read."""
+    """Return height and width of the first picture that can be read."""
     from PIL import Image, ImageOps
 
     for file in files:

@@ -1,4 +1,4 @@
-"""Texts as the tokens of a KerasHub preset, by the preset's own tokenizer and packer."""
+"""Split texts into tokens with the tokenizer and packer of a KerasHub preset."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +11,21 @@ from vcdl.errors import DataError, one_line
 
 
 class PresetTokens:
-    """A preset's tokenizer. With `most` it packs each text as the preset's classifier takes it, to that length."""
+    """A preset's tokenizer.
+
+    With `most` it packs each text to that length, as the preset's classifier expects.
+    """
 
     def __init__(self, folder: Path, most: int | None) -> None:
-        """Raises DataError."""
+        """Load the tokenizer of a preset.
+
+        Args:
+            folder: The preset.
+            most: Tokens to which each text is packed; None: texts are not packed.
+
+        Raises:
+            DataError: KerasHub is missing, or the folder is no preset with a tokenizer.
+        """
         self._most = most
         try:
             import keras_hub
@@ -36,12 +47,12 @@ class PresetTokens:
 
     @property
     def padding(self) -> int:
-        """The number behind a text's end."""
+        """Number that fills the place behind a text's end."""
         return int(self._tokenizer.pad_token_id)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tokens in the order of their numbers."""
+        """Names of the tokens, by their numbers."""
         return tuple(self._tokenizer.id_to_token(number) for number in range(self._tokenizer.vocabulary_size()))
 
     def of(self, texts: Sequence[str]) -> list[Array]:

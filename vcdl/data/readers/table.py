@@ -1,4 +1,4 @@
-"""Tables: a file, or a folder of them, whose rows are samples; what they do not say themselves the job file says."""
+"""Read tables, a file or a folder of them: rows are samples; the job file supplies what a table does not state."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,10 +31,10 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML
 
 _INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})
 _FEWEST_OF_INDEX = 10
-"""Rows that must count up before a column is taken for an index."""
+"""Rows that must count up before a column is taken for an index, so that a few values do not look like one."""
 _DROP = "drop"
 _COLUMNS = 16
-"""Columns of a matrix that are written at a time: those of a line of the processor's cache."""
+"""Columns of a matrix that are written at a time: those of one cache line of the processor."""
 
 
 def _names(raw: Any) -> tuple[str, ...]:
@@ -67,20 +67,20 @@ def _parse_missing(raw: Any) -> dict[str, float | str] | str:
 
 
 class TableReader(Reader):
-    """`as: table`: a row is a sample, and its columns are numbers, or categories that become a column each."""
+    """`as: table`: a row is a sample; its columns are numbers, or categories, which become a column each."""
 
     as_: Literal["table"] = as_key("table")
     header: Annotated[bool, kinds.true_or_false()] = True
-    """Whether the first line of a text file names the columns; else they are called f0, f1, f2 and so on."""
+    """Whether the first line of a text file names the columns; otherwise they are called f0, f1, f2 and so on."""
     label: Annotated[tuple[str, ...] | None, PlainValidator(_parse_label), SECTION_AS_YAML] = None
-    """The column of the labels; several of them for `multi_label` and `regression`."""
+    """Column of the labels; several columns for `multi_label` and `regression`."""
     columns: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
-    """The columns of x in this order; None: all but the label and those that are left out."""
+    """Columns of x, in this order; None: all but the label and those that are left out."""
     leave_out: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
     categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_parse_categories), SECTION_AS_YAML] = None
     """The values of columns of text; each value becomes a column of 0 and 1."""
     missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_parse_missing), SECTION_AS_YAML] = None
-    """Stand-ins for missing values by column, or `drop`: rows that lack it are left out; `drop` alone: for all."""
+    """Replacements of missing values by column; `drop`: leave out rows that lack the value; `drop` alone: for all."""
 
     def drops(self, column: str) -> bool:
         """Return whether rows without a value in a column are dropped."""
@@ -157,7 +157,7 @@ class TableReader(Reader):
 
 
 class _Columns:
-    """A reader's look at one file's columns."""
+    """The columns of one file, as a reader uses them."""
 
     def __init__(self, reader: TableReader, file: Path, schema: Any, task: Task) -> None:
         self._reader = reader
@@ -272,9 +272,10 @@ class _Columns:
         return Block(x, self._labels(batch))
 
     def kept(self, batch: Any) -> Any:
-        """Return which rows have all their values, or None if all do.
+        """Return a mask of the rows that have all their values, or None if all do.
 
-        Raises DataError for values that may not be missing.
+        Raises:
+            DataError: A value is missing that must not be.
         """
         pa = arrow()
         kept = None
@@ -315,7 +316,7 @@ class _Columns:
         return np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
 
     def _numbers(self, column: str, values: Any) -> Array:
-        """Return a column as numbers: shape (n,), of categories (n, values), of dates (n, 3). Raises DataError."""
+        """Return a column as numbers: shape (n,); categories (n, values); dates (n, 3). Raises DataError."""
         filled = self._filled.get(column)
         if column in self._listed:
             return self._flags(column, values, filled)
@@ -372,7 +373,7 @@ class _Columns:
         return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
     def _refuse_index(self, batch: Any) -> None:
-        """Raises DataError for a column that only counts the rows."""
+        """Refuse a column that only counts the rows. Raises DataError."""
         for column in self.features:
             values = batch.column(column).to_numpy(zero_copy_only=False)
             is_named = column.lower() in _INDEX_NAMES and not arrow().types.is_null(self._arrow_types[column])

@@ -1,4 +1,4 @@
-"""Files of tables, CSV, TSV, Parquet and Arrow, opened by pyarrow and read in pieces of some MB."""
+"""Open files of tables (CSV, TSV, Parquet, Arrow) with pyarrow, and read them in pieces of some MB."""
 
 import json
 import math
@@ -23,24 +23,24 @@ _ARROW = ".arrow"
 _ENDINGS = (".csv", ".tsv", *_PARQUET, _ARROW)
 _BLOCK_BYTES = 2**24
 _FIRST_BYTES = 2**16
-"""Bytes of a text file that show its delimiter and decimal point."""
+"""Bytes of a text file from which its delimiter and decimal point are guessed."""
 _LONGEST_LABEL = 1000
 """Characters of a label: NumPy gives each row of a block the room of the longest, one of a million takes gigabytes."""
 UNKNOWN = ("?", " ?")
-"""Words for a missing value, in the collection of the University of California, that pyarrow does not know."""
+"""Words for a missing value, used by the University of California's collection, that pyarrow does not know."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _CURES = {
     "invalid UTF8": "save it as UTF-8",
     "columns, got": "give each line as many fields as the first, no comma at its end, and quote text with commas",
 }
-"""Cures by what pyarrow says."""
+"""Cures by parts of pyarrow's messages."""
 _WITH_COMMA, _WITH_POINT = (
     re.compile(rf'(?:^|;)"?[+-]?\d+{mark}\d+"?(?=;|\r?$)', re.MULTILINE) for mark in (",", r"\.")
 )
 
 
 class NoHeaderError(DataError):
-    """The first line of a text file holds values, and the job does not say so."""
+    """The first line of a text file contains values, and the job does not say so."""
 
 
 def table_files(path: Path) -> list[Path]:
@@ -63,7 +63,7 @@ def _in_folder(path: Path) -> list[Path]:
 
 
 def samples_in(file: Path, *, header: bool = True) -> int:
-    """Rows of a file: of Parquet as its footer says, of text by the length of its first lines. Raises DataError."""
+    """Return the number of rows: of Parquet from its footer, of text estimated by its first lines. Raises DataError."""
     if file.suffix.lower() not in (".csv", ".tsv"):
         with opened_table(file) as table:
             return sum(map(len, table.batches([], {}))) if table.rows is None else table.rows
@@ -82,9 +82,9 @@ class Table:
         self._has_header = header
         is_parquet = file.suffix.lower() in _PARQUET
         self.schema = _plain_schema(opened.schema_arrow if is_parquet else opened.schema)
-        """Columns and types, of text as its first MB says."""
+        """Names and types of the columns; of text from its first MB."""
         self.rows: int | None = opened.metadata.num_rows if is_parquet else None
-        """None: unknown before it is read."""
+        """Number of rows; None: unknown before the file is read."""
         self._ahead: Generator[Any, None, None] | None = None
 
     def close(self) -> None:
@@ -94,14 +94,14 @@ class Table:
 
     @property
     def largest_group_bytes(self) -> int:
-        """Bytes of the largest row group of a Parquet file; 0 of another one."""
+        """Bytes of the largest row group of a Parquet file; 0 for other files."""
         if self.rows is None:
             return 0
         facts = self._opened.metadata
         return max(int(facts.row_group(group).total_byte_size) for group in range(facts.num_row_groups))
 
     def class_names(self, column: str) -> tuple[str, ...]:
-        """Return the names of a column's whole numbers, which Hugging Face's files have in their metadata."""
+        """Return the names of a column's integers, which Hugging Face's files contain in their metadata."""
         try:
             features = json.loads(self.schema.metadata[b"huggingface"])["info"]["features"]
             return tuple(map(str, features[column]["names"]))
@@ -111,9 +111,13 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0, values: Collection[str] = ()
     ) -> Iterator[Any]:
-        """Record batches of some columns after `skips` rows. Raises DataError.
+        """Yield record batches of some columns. Raises DataError.
 
-        `types`: in text files. `values`: words of UNKNOWN that are values there.
+        Args:
+            columns: Names of the columns.
+            types: Their types, in text files.
+            skips: Number of rows to skip.
+            values: Words of UNKNOWN that are values in these columns.
         """
         with _errors(self._file):
             if self.rows is not None:
@@ -128,7 +132,7 @@ class Table:
                 skips = max(0, skips - len(batch))
 
     def _of_parquet(self, columns: Sequence[str], skips: int) -> tuple[Iterator[Any], int]:
-        """Return the batches from the row group on that holds row `skips`, and how many of its rows to skip."""
+        """Return the batches from the row group that contains row `skips`, and how many of its rows to skip."""
         facts = self._opened.metadata
         first = 0
         while first < facts.num_row_groups and skips >= facts.row_group(first).num_rows:
@@ -145,7 +149,7 @@ class Table:
 
 
 def _plain_schema(schema: Any) -> Any:
-    """Return a schema whose decimal numbers, as databases write them, are floats."""
+    """Return a schema in which decimal numbers, as databases write them, are floats."""
     pa = arrow()
     fields = (each.with_type(pa.float64()) if pa.types.is_decimal(each.type) else each for each in schema)
     return pa.schema(fields, schema.metadata)
@@ -157,7 +161,7 @@ def _plain(batch: Any) -> Any:
 
 
 def _checked(batch: Any) -> Any:
-    """Return a batch whose offsets and texts are valid. Raises ArrowInvalid: pyarrow believes a file, out of bounds."""
+    """Return a batch after checking its offsets and texts, which pyarrow does not do. Raises ArrowInvalid."""
     batch.validate(full=True)
     return batch
 
@@ -247,9 +251,9 @@ def _opened_csv(
 
 
 def _are_values(names: Sequence[str]) -> bool:
-    """Return whether the first line of a text file is a sample.
+    """Return whether the first line of a text file is a sample and not a header.
 
-    Whole numbers in rising order are names: years, or those that pandas gives to columns without any.
+    Integers in rising order are names: years, or those that pandas gives to columns without names.
     """
     numbers = [float(name.replace(",", ".")) for name in names if _NUMBER.fullmatch(name.strip())]
     rises = all(number.is_integer() for number in numbers) and all(map(operator.lt, numbers, numbers[1:]))
@@ -294,14 +298,14 @@ def as_number(kind: Any) -> Any:
     Words for true and false are no numbers to pyarrow.
 
     Args:
-        kind: The type that its first lines suggest.
+        kind: The type that the first lines suggest.
     """
     pa = arrow()
     return pa.bool_() if pa.types.is_boolean(kind) else pa.float64()
 
 
 def is_number(kind: Any) -> bool:
-    """Return whether a type is one of numbers; a column without any value is one, too."""
+    """Return whether a type is a number; the type of a column without values is one, too."""
     types = arrow().types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind))
 
@@ -315,7 +319,7 @@ def list_width(kind: Any) -> int | None:
 
 
 def is_date(kind: Any) -> bool:
-    """Return whether a column holds days or times, which are taken as year, month and weekday (0: Monday)."""
+    """Return whether a column contains days or times, which become year, month and weekday (0: Monday)."""
     return bool(arrow().types.is_date(kind) or arrow().types.is_timestamp(kind))
 
 
@@ -335,12 +339,12 @@ def _errors(file: Path) -> Iterator[None]:
 
 
 def twice_cure(column: str) -> str:
-    """Return what to do about two columns of one name, which is empty where each line ends in commas."""
+    """Return the cure for two columns of one name; the name is empty where each line ends in commas."""
     return "rename one" if column else "take away the commas at the ends of the lines"
 
 
 def as_labels(texts: Sequence[str | None]) -> Array:
-    """Return labels as an array, shape (n,). Raises DataError for a text that is too long for one."""
+    """Return labels as an array, shape (n,). Raises DataError for a text that is too long for an array."""
     longest = max((len(text) for text in texts if text is not None), default=0)
     if longest > _LONGEST_LABEL:
         raise DataError(

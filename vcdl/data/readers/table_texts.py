@@ -1,4 +1,4 @@
-"""Texts in a column of a table, written as the lines that `data > from > lines` reads."""
+"""Write the texts in a column of a table as the lines that `data > from > lines` reads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ _FEW_CLASSES = 10
 
 
 def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
-    """Write a table's texts, `label<TAB>text` each.
+    """Write a table's texts, one line `label<TAB>text` each.
 
-    The text is the column with the longest words apart from the label; rows that lack one of both are left out.
+    The text is the column with the longest words apart from the label; rows without a label or a text are left out.
 
     Args:
         path: A file, or a folder of files.
@@ -26,7 +26,7 @@ def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
 
     Raises:
         DataError: The table has no texts, no such label, or a label that names no classes.
-        FileUnavailable: It cannot be read now.
+        FileUnavailable: The table cannot be read now.
     """
     if not is_table(path):
         return ()

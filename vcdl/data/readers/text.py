@@ -1,4 +1,4 @@
-"""Text files: windows of characters, bytes or tokens, each continued by one; or lines with a label in front."""
+"""Read text files: windows of characters, bytes or tokens that predict the next unit; or labelled lines."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -22,25 +22,25 @@ _READ_BYTES = 2**20
 _BYTES = 256
 _Some = TypeVar("_Some")
 _MANY = 1000
-"""Characters of a text that is better taken byte by byte."""
+"""Different characters from which a suggested job reads a text byte by byte."""
 _FEWEST_WINDOWS = 20
-"""Windows that a first job cuts a short text into, so that some can validate."""
+"""Windows into which a suggested job cuts a short text at least, so that some are left for validation."""
 _LINES = 4096
-"""Lines of a block."""
+"""Lines of a block, so that memory stays bounded."""
 
 
 class TextReader(Reader):
-    """`as: text`: without `lines` a sample is a window of the text, and its labels are the window one unit further."""
+    """`as: text`: without `lines` a sample is a window of the text, and its labels are the window one unit later."""
 
     as_: Literal["text"] = as_key("text")
     window: Annotated[int, kinds.whole(2, 65_536)] = 128
     """Units of a sample."""
     unit: Annotated[Unit, kinds.one_of(Unit)] = "characters"
-    """`characters` are numbered as they are sorted, from 0; `bytes` are those of UTF-8."""
+    """`characters` are numbered from 0 in sorted order; `bytes` are those of UTF-8."""
     lines: Annotated[bool, kinds.true_or_false()] = False
-    """Each line is a sample, `label<TAB>text`: its first bytes, each + 1, and 0 behind its end."""
+    """Whether each line is a sample, `label<TAB>text`: its first bytes, each + 1, and 0 behind its end."""
     tokenizer: Path | None = None
-    """A `tokenizer.json`, or the folder of a KerasHub preset, whose tokens are the units; None: `unit` says them."""
+    """A `tokenizer.json`, or the folder of a KerasHub preset, whose tokens are the units; None: `unit` is used."""
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         if self.lines:
@@ -184,7 +184,7 @@ def _texts(path: Path) -> Iterator[str]:
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
-    """Some lines at a time, with their ends."""
+    """Yield some lines at a time, with their line ends."""
     return _read(path, lambda file: list(islice(file, _LINES)))
 
 

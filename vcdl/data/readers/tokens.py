@@ -1,4 +1,4 @@
-"""Texts as tokens, by a tokenizer file: `tokenizer.json` of Hugging Face's package tokenizers, which reads it."""
+"""Split texts into tokens with a file `tokenizer.json`, read by Hugging Face's package tokenizers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +11,21 @@ from vcdl.errors import DataError, one_line
 
 
 class Tokens:
-    """A tokenizer. With `most` it marks begin and end of a text as its file says, and gives at most `most` tokens."""
+    """A tokenizer.
+
+    With `most` it marks begin and end of a text as its file defines, and truncates a text to `most` tokens.
+    """
 
     def __init__(self, path: Path, most: int | None) -> None:
-        """Raises DataError."""
+        """Load a tokenizer.
+
+        Args:
+            path: Its file, as `tokenizer.save()` writes it.
+            most: The most tokens of a text; None: no limit, and no begin and end marks.
+
+        Raises:
+            DataError: The package tokenizers is missing, or the file is not a tokenizer's.
+        """
         self._name, self._marks = path.name, most is not None
         try:
             from tokenizers import Tokenizer
@@ -38,14 +49,14 @@ class Tokens:
 
     @property
     def padding(self) -> int:
-        """The number behind a text's end. Raises DataError."""
+        """Number that fills the place behind a text's end. Raises DataError."""
         if self._padding is None:
             raise DataError(f"{self._name} does not say what stands behind a text's end: call tokenizer.enable_padding")
         return int(self._padding["pad_id"])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tokens in the order of their numbers."""
+        """Names of the tokens, by their numbers."""
         size = self._tokenizer.get_vocab_size()
         return tuple(self._tokenizer.id_to_token(number) or f"#{number}" for number in range(size))
 

@@ -1,4 +1,8 @@
-"""Fleets on AWS: spot instances of EC2, through boto3, without which it raises FleetError (docs/fleet-aws.md)."""
+"""Fleets on AWS: spot instances of EC2, through boto3 (docs/fleet-aws.md).
+
+Raises:
+    FleetError if boto3 is missing.
+"""
 
 from importlib import import_module
 

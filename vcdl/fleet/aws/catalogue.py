@@ -1,4 +1,4 @@
-"""A region's machine image, its subnets, and the types that may be launched in them."""
+"""Query a region's machine image, its subnets, and the types that may be launched in them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.settings import FleetSettings
 
 UBUNTU = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-"
-"""Canonical's account and the prefix of its names for Ubuntu 24.04."""
+"""Canonical's account and the prefix of its image names for Ubuntu 24.04."""
 _MIB_PER_GB = 1024
 
 
@@ -22,7 +22,7 @@ class Image:
 
     id: str
     architecture: str
-    """`x86_64`: types of another one cannot boot it."""
+    """`x86_64`; types of another architecture cannot boot the image."""
     root_device: str
     root_gb: int
 
@@ -41,7 +41,7 @@ class Catalogue:
         return _find_image(self._region, self._settings.image_in(self._region.name))
 
     def forget_image(self) -> None:
-        """Look for the newest image again at the next launch: the owner may have withdrawn this one."""
+        """Forget the image, so that the next launch finds the newest one: the owner may have withdrawn this one."""
         self.__dict__.pop("image", None)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
@@ -62,13 +62,17 @@ class Catalogue:
         }
 
     def types(self, names: Iterable[str]) -> Mapping[str, InstanceType]:
-        """These types, whether or not the settings allow them. Raises FleetError."""
+        """Describe these types, whether or not the settings allow them.
+
+        Raises:
+            FleetError: AWS does not know a type.
+        """
         for some in batches(sorted(set(names) - self._known.keys())):
             self._known |= {item["InstanceType"]: self._type_of(item) for item in self._described(InstanceTypes=some)}
         return self._known
 
     def _allowed(self, offered: Iterable[str]) -> list[InstanceType]:
-        """Spot types that can boot the image: the listed ones that are offered, or all that meet the requirements."""
+        """Return the spot types that can boot the image: listed and offered ones, or all that meet the requirements."""
         filters = [
             filter_by("supported-usage-class", "spot"),
             # Elsewhere (T2, M4, C4) a machine sees a changed tag, its lease, only after a stop.
@@ -114,12 +118,12 @@ class Catalogue:
 
 
 def _makers(item: Answer) -> set[str]:
-    """Return the makers of a type's GPUs."""
+    """Return the makers of a type's GPUs, in lower case."""
     return {gpu.get("Manufacturer", "") for gpu in item.get("GpuInfo", {}).get("Gpus", ())}
 
 
 def _find_image(region: AwsRegion, wanted: str | None) -> Image:
-    """Return the image ami-…, or the newest OWNER/NAME. Without a name it is Ubuntu.
+    """Return the image ami-…, or the newest OWNER/NAME; without a name, Ubuntu's.
 
     Raises:
         CloudRefusal, FleetError: There is none.

@@ -1,4 +1,4 @@
-"""A fleet's instances in one region, as EC2 shows them, and how the gone ones ended."""
+"""Find a fleet's instances in one region, and how those that are gone ended."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -31,13 +31,17 @@ _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 class AwsPlace:
-    """A region as the fleet uses it: instances by tag, those seen live by id, too, as AWS removes tags early."""
+    """The instances of a fleet in one region.
+
+    They are found by tag. AWS removes the tags of a terminated instance early, so instances that were seen live are
+    also found by id.
+    """
 
     def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
         self.region = region
         self.catalogue = Catalogue(region, settings)
         self.live: frozenset[str] = frozenset()
-        """The ids of instances that the last answer, or a launch since then, showed live here."""
+        """Ids of instances that were live here in the last answer, or were launched since then."""
         self._fleet = settings.name
         self._ended_s: dict[str, float | None] = {}
 
@@ -77,7 +81,10 @@ class AwsPlace:
         self._on_all_or_each(ids, lambda some: self.region.call("terminate_instances", InstanceIds=some))
 
     def _on_all_or_each(self, ids: Iterable[str], call: Callable[[list[str]], object]) -> None:
-        """Call with many ids; one by one if AWS refuses all, as it does for one that is missing, protected or full."""
+        """Make a call for many ids.
+
+        If AWS refuses all of them, because one is missing, protected or full, the call is repeated for each id.
+        """
         refusals: dict[str, CloudRefusal] = {}
         for some in batches(ids):
             try:
@@ -116,7 +123,7 @@ class AwsPlace:
         )
 
     def _ask_when_preempted(self, items: Iterable[Answer]) -> None:
-        """Read the end of preempted instances from their spot requests, once: the instances lack it."""
+        """Look up the endings of preempted instances in their spot requests, once: the instances lack them."""
         asked = {
             item["SpotInstanceRequestId"]: item["InstanceId"]
             for item in items

@@ -1,4 +1,4 @@
-"""A launch in one region by an EC2 Fleet of type `instant`, with launch templates named by a hash of their content."""
+"""Launch in one region by an EC2 Fleet of type `instant`, with launch templates named by a hash of their content."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ _VERSION = "1"
 
 @dataclass(frozen=True)
 class RegionalLaunch:
-    """One region's part of a launch: all its pools are on demand, or none is."""
+    """One region's part of a launch: either all its pools are on demand, or none is."""
 
     region: AwsRegion
     settings: FleetSettings
@@ -61,7 +61,10 @@ class RegionalLaunch:
         return LaunchResult(self._instances(answer), tuple(distinct))
 
     def _answer(self, fleet: Mapping[str, Any]) -> Answer:
-        """AWS's answer; then the templates are deleted, as everyone who may describe them can read the account key."""
+        """Launch, return AWS's answer, and delete the templates.
+
+        Everyone who may describe a template can read the account key in it.
+        """
         try:
             return self.region.call("create_fleet", **fleet)
         finally:
@@ -72,7 +75,10 @@ class RegionalLaunch:
 
     @cached_property
     def pools(self) -> Sequence[Pool]:
-        """The pools with such units; at most _MAX_POOLS, chosen by the token, so that a repeated call is the same."""
+        """The pools with this market and size.
+
+        At most _MAX_POOLS, sampled by the token, so that a repeated call chooses the same.
+        """
         unit = self.settings.capacity.unit
         pools = sorted(pool for pool, kind in self.types.items() if kind.units(unit) > 0)
         # A sample and not the first ones: those would always be the same types, and choice prevents preemptions.
@@ -126,7 +132,10 @@ class RegionalLaunch:
         return {"LaunchTemplateName": name, "Version": _VERSION}
 
     def _template_data(self, credits: bool) -> Mapping[str, Any]:
-        """`LaunchTemplateData`, without MaxPrice, which adds interruptions."""
+        """Return `LaunchTemplateData`.
+
+        Without MaxPrice, which would add interruptions.
+        """
         settings, image = self.settings, self.image
         groups = [it for place in settings.places if place.region == self.region.name for it in place.security_groups]
         # With an interface of its own a template names the groups there, and the launch's override the subnet.
@@ -166,7 +175,7 @@ class RegionalLaunch:
             yield ProviderProblem(blamed, kind, f"{code}: {one_line(error.get('ErrorMessage', ''))}")
 
     def _instances(self, answer: Answer) -> tuple[Instance, ...]:
-        """Return the launched instances from the answer alone: EC2 may not describe them for some seconds."""
+        """Return the launched instances from the answer alone, because EC2 may not describe them for some seconds."""
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         launched_s = (parsedate_to_datetime(date) if date else datetime.now(UTC)).timestamp()
         made = []

@@ -1,4 +1,7 @@
-"""Find and remove everything of a fleet in a region by tag. EC2 Fleets of type `instant` own nothing, and expire."""
+"""Find and remove everything of a fleet in a region by tag.
+
+EC2 Fleets of type `instant` own nothing, and expire by themselves.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -14,11 +17,11 @@ class _Kind(NamedTuple):
     noun: str
     describe: str
     ids: str
-    """The place of the ids in the answer, in JMESPath."""
+    """The JMESPath of the ids in the answer."""
     remove: str
     takes_list: bool = False
     states: tuple[Mapping[str, Any], ...] = ()
-    """A filter for leftovers that count."""
+    """A filter for the states in which a resource still costs or could cost."""
 
 
 _OPEN = filter_by("state", "open", "active")
@@ -49,7 +52,7 @@ def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftove
 
 
 def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftover]:
-    """Ask AWS to remove a region's leftovers; returns what the account may not remove."""
+    """Request the removal of a region's leftovers, and return those that the account may not remove."""
     denied: list[Leftover] = []
     # In their order again: volumes and interfaces can be deleted only after their instances.
     for kind in _KINDS:
@@ -64,7 +67,10 @@ def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftov
 
 
 def _refused(region: AwsRegion, kind: _Kind, value: str | list[str]) -> ProblemKind | None:
-    """Why AWS refuses to remove something; the next look shows what is still there."""
+    """Return why AWS refuses to remove something; None if it does not.
+
+    The next listing of the sweep shows what still exists.
+    """
     argument = kind.ids.rpartition(".")[2] + ("s" if kind.takes_list else "")
     try:
         region.call(kind.remove, **{argument: value})

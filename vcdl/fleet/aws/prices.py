@@ -1,4 +1,4 @@
-"""AWS's prices: the current spot price in each zone, and the list price."""
+"""Fetch AWS's prices: the current spot price in each zone, and the list price."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,10 @@ _LINUX_ON_SHARED_MACHINES = {
 
 
 class AwsPrices:
-    """AWS's prices; they need the rights ec2:DescribeSpotPriceHistory and pricing:GetProducts."""
+    """AWS's prices.
+
+    The account needs the rights ec2:DescribeSpotPriceHistory and pricing:GetProducts.
+    """
 
     cloud: Cloud = "aws"
     name = "AWS: spot price history and price list"
@@ -31,8 +34,8 @@ class AwsPrices:
         """Prepare the source of prices.
 
         Args:
-            session: A boto3.Session; None: with boto3's own credentials.
-            known: Prices that need not be asked for.
+            session: A boto3.Session; None: one with boto3's own credentials.
+            known: Prices that need not be fetched.
 
         Raises:
             FleetNotAuthorised: There are no credentials.

@@ -1,4 +1,7 @@
-"""The Provider for AWS: the regions of a fleet taken together, those in its file and others where it still has some."""
+"""The Provider for AWS.
+
+It serves the regions of the fleet file, and other regions in which the fleet still has instances.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -30,7 +33,10 @@ from vcdl.fleet.settings import FleetSettings
 
 
 class AwsProvider(Provider):
-    """A fleet of EC2 instances. A launch asks region after region in the order of its pools."""
+    """A fleet of EC2 instances.
+
+    A launch tries one region after the other, in the order of its pools.
+    """
 
     metadata_service = "aws"
 
@@ -58,9 +64,9 @@ class AwsProvider(Provider):
         self._session = session_or(session, settings.places[0].region)
         self._configured = self._places(settings.regions)
         self._used = list(self._configured)
-        """The regions with instances, or that may have some."""
+        """Regions with instances of the fleet, or that may have some."""
         self._unanswered: Sequence[AwsPlace] | None = None
-        """Other regions that have not yet answered; None: none was asked."""
+        """Other regions that have not yet answered; None: no other region was queried yet."""
 
     @property
     def clock_offset_s(self) -> float:  # type: ignore[override]
@@ -153,7 +159,11 @@ class AwsProvider(Provider):
 
     @cached_property
     def _others(self) -> tuple[AwsPlace, ...]:
-        """The account's other enabled regions. Raises FleetError for a region of the file that is not enabled."""
+        """Return the account's other enabled regions.
+
+        Raises:
+            FleetError: A region of the file is not enabled.
+        """
         answers, refusals = self._ask(self._configured, lambda place: place.region.call("describe_regions")["Regions"])
         if not answers:
             raise_first(refusals)
@@ -175,14 +185,17 @@ class AwsProvider(Provider):
     def _ask(
         self, places: Sequence[AwsPlace], question: Callable[[AwsPlace], Answer]
     ) -> tuple[dict[AwsPlace, Answer], dict[AwsPlace, CloudRefusal]]:
-        """Ask as `asked` does, omitting regions outside the file that the account may not use."""
+        """Query places as `asked` does, omitting regions outside the file that the account may not use."""
         answers, refusals = asked(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
         # An account or a policy may close regions that the fleet never used. That is no reason to warn in each pass.
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}
 
     def _each(self, ids: Sequence[str], act: Callable[[AwsPlace, list[str]], None]) -> None:
-        """Act on ids in their places, then raise the first refusal; one not found by tag is gone or another's."""
+        """Apply a call to ids in their regions, then raise the first refusal.
+
+        An id without an instance of the fleet is ignored.
+        """
         # A new process, or ids of another one: only a search tells in which region they are.
         if not all(any(id in place.live for place in self._used) for id in ids):
             self.find()

@@ -21,7 +21,7 @@ from vcdl.report.wording import duration
 Answer = Mapping[str, Any]
 ALREADY_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 NOT_FOUND = ("InvalidInstanceID.NotFound", "InvalidID")
-"""The codes for a missing instance."""
+"""AWS's error codes for a missing instance."""
 
 _KINDS = {
     # Unsupported: the zone does not offer the type, although AWS listed it. SpotMaxPriceTooLow: spot costs more than on
@@ -53,11 +53,14 @@ _CONFIG = Config(
 _SIGNED_S = 240.0
 """Clock difference above which to blame the clock: AWS refuses signatures that are five minutes off."""
 _BATCH = 100
-"""Values in one list: AWS takes 100 types at once, and 200 values in a filter, so 100 is safe for both."""
+"""Values in one list. AWS takes 100 types at once, and 200 values in a filter, so 100 is safe for both."""
 
 
 class AwsRegion:
-    """Calls by their name in boto3. Each may be repeated, and raises CloudRefusal."""
+    """An AWS service in one region; calls are named as in boto3.
+
+    Each call may be repeated, and raises CloudRefusal.
+    """
 
     def __init__(self, session: Any, name: str, service: str = "ec2") -> None:
         """Create the client of a region.
@@ -72,7 +75,7 @@ class AwsRegion:
         """
         self.name = name
         self.clock_offset = -math.inf, 0.0
-        """When it was noted, by time.monotonic(), and by how many seconds AWS's clock is ahead of this machine's."""
+        """Monotonic time of an answer, and the seconds by which AWS's clock was then ahead of this machine's."""
         try:
             self._client = session.client(service, region_name=name, config=_CONFIG)
             # Each answer has AWS's time in its header, so no call is made to compare clocks.
@@ -85,7 +88,11 @@ class AwsRegion:
             self.clock_offset = time.monotonic(), offset_s
 
     def call(self, operation: str, **arguments: Any) -> Answer:
-        """AWS's answer. Raises CloudRefusal."""
+        """Make a call, and return AWS's answer.
+
+        Raises:
+            CloudRefusal: AWS refuses the call, or is away.
+        """
         try:
             answer: Answer = getattr(self._client, operation)(**arguments)
         except (ClientError, BotoCoreError) as error:
@@ -93,12 +100,12 @@ class AwsRegion:
         return answer
 
     def all_of(self, operation: str, items: str, **arguments: Any) -> Iterator[Any]:
-        """Yield the items of all pages.
+        """Yield the items of all pages of a call.
 
         Args:
             operation: The call.
-            items: Their place in the answer, in JMESPath.
-            arguments: Of the call.
+            items: The JMESPath of the items in an answer.
+            arguments: The arguments of the call.
 
         Raises:
             CloudRefusal: AWS refuses the call, or is away.
@@ -112,7 +119,7 @@ class AwsRegion:
 
 
 def _offset_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds by which the clock of these headers' sender is ahead of this machine's."""
+    """Return the seconds by which the clock of the headers' sender is ahead of this machine's."""
     return parsedate_to_datetime(headers["date"]).timestamp() - time.time() if "date" in headers else None
 
 
@@ -164,7 +171,7 @@ def fleet_filter(fleet: str) -> Mapping[str, Any]:
 def tag_specifications(
     settings: FleetSettings, kinds: Iterable[str], more: Mapping[str, str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """`TagSpecifications` with the fleet's tags, and more, for each kind of resource."""
+    """Return `TagSpecifications` with the fleet's tags and `more` for each kind of resource."""
     tags = {**settings.tags, FLEET_TAG: settings.name, **(more or {})}
     listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
     return [{"ResourceType": kind, "Tags": listed} for kind in kinds]

@@ -1,1 +1,4 @@
-"""Fleets on Google's Compute Engine, through its own client library. docs/fleet-gcp.md says what a user needs there."""
+"""Fleets on Google's Compute Engine, through its own client library.
+
+docs/fleet-gcp.md lists what a user has to set up.
+"""

@@ -1,4 +1,7 @@
-"""Compute Engine's machine types; GPUs added to N1 follow the name: `n1-standard-8+2xnvidia-tesla-t4`."""
+"""Query Compute Engine's machine types.
+
+GPUs added to an N1 machine follow its name: `n1-standard-8+2xnvidia-tesla-t4`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -22,12 +25,16 @@ class MachineName:
 
     machine: str
     gpu: str = ""
-    """An added GPU; empty: none."""
+    """Name of an added GPU; empty: none."""
     gpus: int = 0
 
     @classmethod
     def parse(cls, name: str) -> "MachineName":
-        """Raises FleetError for a malformed name."""
+        """Parse a type's name.
+
+        Raises:
+            FleetError: It is malformed.
+        """
         found = _NAME.fullmatch(name)
         if found is None:
             raise FleetError(
@@ -39,12 +46,12 @@ class MachineName:
 
     @property
     def boot_disk_type(self) -> str:
-        """The cheapest disk that is not slow and that its series can boot from."""
+        """The cheapest disk type that is not slow and that the series can boot from."""
         return "hyperdisk-balanced" if self.machine.split("-")[0] in _ONLY_HYPERDISK else "pd-balanced"
 
 
 class MachineCatalogue:
-    """The zones of a project's regions and the machine types in them; each is asked for once."""
+    """The zones of a project's regions, and the machine types in them; each is queried once."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -96,14 +103,17 @@ class MachineCatalogue:
         return allowed
 
     def _asked(self, method: str, **which: str) -> Any:
-        """Return the resource; None if nothing has that name."""
+        """Return a resource; None if nothing has that name."""
         with unless(NOT_FOUND):
             return self._connection.call(method, **which)
         return None
 
 
 def type_of(instance: Any) -> str:
-    """Return the type of a machine as in a fleet file; Compute Engine lists a type's own GPUs like added ones."""
+    """Return the type of a machine as a fleet file names it.
+
+    Compute Engine lists a type's own GPUs like added ones.
+    """
     machine = str(instance.machine_type.rsplit("/", 1)[-1])
     for added in instance.guest_accelerators if machine.startswith("n1-") else ():
         count = "" if added.accelerator_count == 1 else f"{added.accelerator_count}x"

@@ -1,4 +1,4 @@
-"""The connection to Compute Engine: how a call is made with Google's own library, and what its refusals mean."""
+"""Call Compute Engine through Google's own library, and classify its refusals."""
 
 import os
 import time
@@ -11,9 +11,12 @@ from vcdl.errors import FleetError
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, cloud_refusal, kind_by
 
 ENDPOINT_VARIABLE = "VCDL_GCE_ENDPOINT"
-"""The address of a stand-in for Compute Engine, http://HOST:PORT, which is called without credentials."""
+"""Environment variable with the address of a test server, http:
+
+HOST:PORT, which is called without credentials.
+"""
 NOT_FOUND, CONFLICT = "404", "412"
-"""Codes of a CloudRefusal. The last: somebody else wrote the same thing in between."""
+"""Codes of a CloudRefusal. CONFLICT: another process changed the resource in between."""
 
 _SCOPE = "https://www.googleapis.com/auth/compute"
 _CALL_S = 60.0
@@ -31,12 +34,14 @@ _PATTERNS_BY_KIND = {
     ProblemKind.NOT_AUTHORISED: "PERMISSIONS_ERROR",
     ProblemKind.UNAVAILABLE: "resourceNotReady|RESOURCE_NOT_READY|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE|INTERNAL_ERROR",
 }
-"""Kinds by reason, which is more precise than the status: quotas and missing rights are 403, shortages and faults 503.
-"""
+"""Kinds of problems by reason. A reason is more precise than a status: quotas and missing rights are both 403."""
 
 
 class Connection:
-    """One project: requests are dicts, methods named as `instances.get`. Raises FleetError, FleetNotAuthorised."""
+    """The connection to one project.
+
+    Requests are dicts, and methods are named as in `instances.get`. Raises FleetError, FleetNotAuthorised.
+    """
 
     def __init__(self, project: str) -> None:
         try:
@@ -78,7 +83,11 @@ class Connection:
             return list(pages)
 
     def listed_by_zone(self, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-        """(zone, resource) of `instances` or `disks` by a filter, and why zones are away. Raises CloudRefusal."""
+        """Return the filtered `instances` or `disks` as (zone, resource), and why zones are unreachable.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses the list, or is away.
+        """
         found, away = [], {}
         for scope, resources in self.listed(f"{kind}.aggregated_list", filter=wanted):
             zone = scope.removeprefix("zones/")
@@ -89,7 +98,11 @@ class Connection:
         return found, away
 
     def wait(self, operation: str, limit_s: float, region: str) -> Any:
-        """Wait for an operation of a region; returns it. Raises CloudRefusal, also after `limit_s`."""
+        """Wait for an operation of a region, and return it.
+
+        Raises:
+            CloudRefusal: The wait failed, or took longer than `limit_s`.
+        """
         deadline_s = time.monotonic() + limit_s
         while True:
             found = self.call("region_operations.wait", operation=operation, region=region)
@@ -101,7 +114,7 @@ class Connection:
 
 
 def kind_of(reason: str, status: int) -> ProblemKind:
-    """Return the kind of a reason (`quotaExceeded`, an operation's code), or else of the HTTP status."""
+    """Return the kind of a reason (`quotaExceeded`, an operation's code), or else of an HTTP status."""
     if kind := kind_by(_PATTERNS_BY_KIND, reason):
         return kind
     if status == 429:

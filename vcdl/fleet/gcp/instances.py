@@ -1,7 +1,7 @@
-"""A fleet's machines as Compute Engine shows them.
+"""Find a fleet's machines on Compute Engine, and how they ended.
 
-An ended one is no longer listed: this process remembers those seen, and reads from their zone's operations how they
-ended. After a restart that is unknown.
+A machine that has ended is no longer listed. This process remembers the machines that it saw, and reads their endings
+from the operations of their zone. After a restart those endings are unknown.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,15 @@ _STATES = {
     "SUSPENDED": InstanceState.STOPPED,
     "REPAIRING": InstanceState.STOPPED,
 }
-"""Any other state (STOPPING, PENDING_STOP, SUSPENDING, …) is on its way out. Repairing loses a machine's work, too."""
+"""States of machines. Any other (STOPPING, SUSPENDED, …) means that it is ending; a repair, too, loses its work."""
 _ENDINGS = {"compute.instances.preempted": Ending.PREEMPTED, "delete": Ending.OURS}
-"""Endings by operation; a preempted machine may have both, and then the first counts."""
+"""Endings by operation. A preempted machine may have both operations; then the first one decides."""
 _REMEMBERED_S = 3600.0
 """Seconds for which a machine is still found after its end: as long as on AWS."""
 
 
 class GcpInstances:
-    """The machines that there are and those that ended recently."""
+    """The machines that exist, and those that ended recently."""
 
     def __init__(self, connection: Connection, catalogue: MachineCatalogue, clock: Callable[[], float]) -> None:
         """Prepare the list of machines.
@@ -46,11 +46,11 @@ class GcpInstances:
         self._catalogue = catalogue
         self._clock = clock
         self.away: dict[str, str] = {}
-        """The zones that the last list did not reach, each with the reason."""
+        """Zones that the last list did not reach, each with the reason."""
         self._seen: dict[str, tuple[Instance, int]] = {}
         """Machines by id, with Compute Engine's own id, which its operations name."""
         self._gone: dict[str, tuple[Instance, float]] = {}
-        """Gone machines by id, with the time at which that was noticed."""
+        """Gone machines by id, with the Unix time at which this process noticed that."""
 
     def list(self, wanted: str) -> tuple[Instance, ...]:
         """Return the machines in all regions that a filter selects. Raises CloudRefusal."""

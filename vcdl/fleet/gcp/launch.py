@@ -1,4 +1,7 @@
-"""A launch by regional bulk inserts, a group of pools each: all of a group count the same, as one counts machines."""
+"""Launch machines by regional bulk inserts, one for each group of pools.
+
+A bulk insert asks for a number of machines, so all types of a group must give the same number of units.
+"""
 
 import base64
 import math
@@ -19,19 +22,19 @@ from vcdl.fleet.settings import FleetSettings, Unit
 _MAX_MACHINES = 1000
 """Compute Engine's limit for one bulk insert."""
 _LIMIT_S = 300.0
-"""A bulk insert that takes longer is no longer waited for: a later pass finds its machines."""
+"""Seconds after which a bulk insert is no longer waited for; a later pass finds its machines."""
 _IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
 """Ubuntu 24.04, whose cloud-init reads `user-data` from the machine's metadata."""
 _NAMESPACE = uuid.UUID("0d3f1f5e-5a0e-4c2b-9b6c-6d2f6a3f7f10")
 _SPOT = {"provisioning_model": "SPOT", "preemption_notice_duration": {"seconds": 120}}
-"""Without the duration a machine has the 30 s of its shutdown alone, and no notice."""
+"""Scheduling of spot machines. Without the duration a machine gets no notice, only the 30 s of its shutdown."""
 _MAX_NAME = 40
-"""Characters of the fleet's name in a machine's, which has at most 63."""
+"""Most characters of the fleet's name in a machine's name, since that has a limit of 63."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Pools that one bulk insert asks for."""
+    """Pools that one bulk insert requests."""
 
     region: str
     zones: tuple[str, ...]
@@ -48,12 +51,12 @@ class Group:
         )
 
     def problems(self, kind: ProblemKind, words: str) -> list[ProviderProblem]:
-        """Return one problem for each of its pools."""
+        """Return one problem for each pool of the group."""
         return [ProviderProblem(pool, kind, words) for pool in self.pools]
 
 
 def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
-    """Group the pools with such units into few requests, in a region the largest first: choice prevents preemptions."""
+    """Group the pools of each region into few requests, largest first: a choice of types prevents preemptions."""
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
         zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
@@ -71,7 +74,10 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
 
 
 def metadata_items(user_data: str, marks: Mapping[str, str] | None = None) -> list[dict[str, str]]:
-    """User data as cloud-init reads it, as AWS gets it, in base64; the lease; no SSH keys of the project."""
+    """Return a machine's metadata.
+
+    User data in base64, as cloud-init reads it and as AWS gets it; the lease; and no SSH keys of the project.
+    """
     text = base64.b64encode(compressed(user_data)).decode("ascii")
     items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE", **(marks or {})}
     return [{"key": key, "value": value} for key, value in items.items()]
@@ -89,12 +95,15 @@ class BulkLaunch:
     metadata: Sequence[Mapping[str, str]]
 
     def run(self, pools: Sequence[Pool], types: Mapping[Pool, InstanceType], units: int) -> LaunchResult:
-        """Insert machines until those with this launch's token count for `units`; refusals are among the problems."""
+        """Insert machines until those with this launch's token give `units` units.
+
+        Refusals are returned as problems.
+        """
         unit = self.settings.capacity.unit
         launched: tuple[Instance, ...] = ()
         problems: dict[tuple[Pool, ProblemKind], ProviderProblem] = {}
         away: set[str] = set()
-        """Regions that refuse as a whole."""
+        """Regions that refuse every request."""
         for group in groups(pools, types, unit):
             missing = missing_units(units, launched, unit)
             if missing <= 0:
@@ -136,7 +145,10 @@ class BulkLaunch:
         return self.connection.wait(operation.name, _LIMIT_S, group.region)
 
     def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
-        """Return the BulkInsertInstanceResource for 1 to `count` machines, deleted on preemption and without rights."""
+        """Return the BulkInsertInstanceResource for 1 to `count` machines.
+
+        They are deleted on preemption and have no rights in the project.
+        """
         settings = self.settings
         labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}
         names = [MachineName.parse(type) for type in group.types]
@@ -185,7 +197,10 @@ class BulkLaunch:
         }
 
     def _shortages(self, group: Group, operation: Any, made: str) -> list[ProviderProblem]:
-        """Return why there are too few machines, from the single inserts, which say more than the bulk insert."""
+        """Return why there are too few machines.
+
+        The single inserts tell, more precisely than the bulk insert.
+        """
         problems: list[ProviderProblem] = []
         wanted = f'operationGroupId = "{operation.operation_group_id}"'
         for zone in group.zones:
@@ -199,7 +214,7 @@ class BulkLaunch:
 
 
 def _blamed(group: Group, zone: str, error: Any) -> Iterator[Pool]:
-    """Return the pools of a zone that an error is about: those of its type if it names one."""
+    """Return the pools of a zone that an error concerns: those of its type if it names one."""
     type = next((it.error_info.metadatas.get("vmType", "") for it in error.error_details), "")
     return (pool for pool in group.pools if pool.zone == zone and type in ("", pool.type.split("+")[0]))
 

@@ -1,4 +1,7 @@
-"""Google's prices by Cloud Billing's catalogue (services.skus.list): the sum of a machine's vCPUs, memory and GPUs."""
+"""Compute Google's prices from Cloud Billing's catalogue (services.skus.list).
+
+A machine costs the sum of its vCPUs, memory and GPUs.
+"""
 
 import json
 import re
@@ -22,7 +25,7 @@ _COMPUTE_ENGINE = "6F81-5844-456A"
 _PAGE = 5000
 """The largest page that the API allows; there are some 30 000 entries."""
 _TIMEOUT_S = 60
-"""Seconds for one page of the price list, which is large."""
+"""Seconds for one page of the price list, which is large and so slow."""
 
 _SERIES = {
     "c2": "Compute optimized",
@@ -41,11 +44,14 @@ _PART = re.compile(r"(Spot )?(Preemptible )?(?P<series>.+) (?P<part>Core|Ram) ru
 _GPU = re.compile(r"(?P<gpu>.+) GPU (attached to (Spot )?Preemptible VMs )?running in .*")
 
 Part = tuple[str, str]
-"""The catalogue's name of a series, with `Core` or `Ram`; or that of a GPU, with `GPU`."""
+"""The catalogue's name of a series with `Core` or `Ram`, or of a GPU with `GPU`."""
 
 
 class GcpPrices:
-    """Google's prices; they need an API key. The catalogue is public and the same for all users."""
+    """Google's prices, which need an API key.
+
+    The catalogue is public and the same for all users.
+    """
 
     cloud: Cloud = "gcp"
     name = "Google: Cloud Billing catalogue"
@@ -121,7 +127,7 @@ def _read(request: Request) -> Any:
 
 
 def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
-    """Usage, regions, part and price; None for an entry that is no part of a machine, like most of the catalogue."""
+    """Return usage, regions, part and price; None for an entry that is no part of a machine, like most entries."""
     try:
         if (part := _part(raw["description"])) is None:
             return None
@@ -129,7 +135,7 @@ def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
         units = [rate["unitPrice"] for rate in rates]
         price = max(Decimal(unit.get("units", "0")) + Decimal(unit.get("nanos", 0)).scaleb(-9) for unit in units)
         return str(raw["category"]["usageType"]), tuple(raw["serviceRegions"]), part, price
-    # Entries have many forms, and most are for other products: what does not read like a part is passed over.
+    # Entries have many forms, and most are for other products: an entry that does not parse as a part is skipped.
     except (AttributeError, DecimalException, IndexError, KeyError, TypeError, ValueError):
         return None
 

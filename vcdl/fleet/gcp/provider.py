@@ -1,4 +1,7 @@
-"""The Provider for Compute Engine. All that the cloud keeps are machines and disks with our label."""
+"""The Provider for Compute Engine.
+
+It keeps no state in the cloud but machines and disks with the fleet's label.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,14 +30,14 @@ from vcdl.fleet.settings import FleetSettings
 
 GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
 _WRITE_ATTEMPTS = 5
-"""Somebody else may write a machine's metadata between our reading and our writing."""
+"""Attempts to write a machine's metadata, since another process may write between our reading and our writing."""
 
 
 class GcpProvider(Provider):
     """A fleet of Spot machines. Raises FleetError without its library, FleetNotAuthorised."""
 
     shows_within_s = 120.0
-    """A launch lists its machines before it returns; it forgets a preempted one at once."""
+    """Seconds after which a launched machine is shown. A launch lists its machines before it returns."""
 
     metadata_service = "gcp"
 
@@ -93,7 +96,7 @@ class GcpProvider(Provider):
         return launch.run(pools, self.pools(), units)
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        """Write items into each machine's metadata."""
+        """Write the lease into each machine's metadata."""
         marks = self.marks(until_s)
         raise_first(asked(ids, lambda id: self._mark(id, marks))[1])
 
@@ -101,12 +104,15 @@ class GcpProvider(Provider):
         return str(self._connection.call("instances.get_serial_port_output", **_named(id)).contents)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete machines with their disks. A refusal does not stop the others; the first one is raised at the end."""
+        """Delete machines with their disks.
+
+        A refusal does not stop the others; the first one is raised at the end.
+        """
         raise_first(asked(ids, self._delete)[1])
 
     def look(self, every_fleet: bool = False) -> TagScan:
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
-        if self._inserts:  # before the machines: those of one that has ended can then be seen
+        if self._inserts:  # before the machines are listed: those of an insert that has ended are then seen
             self._inserts &= self._inserts_under_way()
         machines, away = self._connection.listed_by_zone("instances", ours)
         disks, _ = self._connection.listed_by_zone("disks", ours)
@@ -125,26 +131,26 @@ class GcpProvider(Provider):
             self._connection.call(f"{one.noun}s.delete_unary", zone=one.place, **{one.noun: one.id})
 
         ends_by_itself = "bulk insert"
-        # Not again what was asked for already: a second deletion of the same disk is refused while the first runs.
+        # Skip disks whose deletion was requested before: a second request is refused while the first runs.
         rest = (one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted)
         deleted, refusals = asked(rest, delete)
         self._deleted.update(deleted)
         return frozenset(one for one, it in refusals.items() if it.kind is ProblemKind.NOT_AUTHORISED)
 
     def begin_sweep(self) -> None:
-        """Note the bulk inserts under way: one that a killed process has started makes machines after it."""
+        """Record the running bulk inserts: one that a killed process has started creates machines after it."""
         self._deleted.clear()
         self._inserts = self._inserts_under_way()
 
     def _inserts_under_way(self) -> set[Leftover]:
-        """Return the bulk inserts in the fleet's regions; whose they are cannot be seen."""
+        """Return the running bulk inserts in the fleet's regions; they do not show which fleet started them."""
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
         found: set[Leftover] = set()
         for region in self.settings.regions:
             try:
                 inserts = self._connection.listed("region_operations.list", region=region, filter=wanted)
                 found |= {Leftover("bulk insert", one.name, region) for one in inserts}
-            except CloudRefusal:  # the look at the machines tells it
+            except CloudRefusal:  # listing the machines reports that
                 found |= {one for one in self._inserts if one.place == region}
         return found
 
@@ -153,7 +159,10 @@ class GcpProvider(Provider):
             self._connection.call("instances.delete_unary", **_named(id))
 
     def _mark(self, id: str, marks: Mapping[str, str]) -> None:
-        """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
+        """Change items of a machine's metadata: read all, and write all back.
+
+        Compute Engine refuses the write if another process wrote in between.
+        """
         with unless(NOT_FOUND):
             for left in reversed(range(_WRITE_ATTEMPTS)):
                 with unless(*((CONFLICT,) if left else ())):

@@ -1,4 +1,4 @@
-"""A shell script that makes a client of a machine that one has: BOINC's client, our settings and the account."""
+"""Write a shell script that makes a BOINC client of an existing machine: the client, our settings and the account."""
 
 import shlex
 
@@ -24,7 +24,7 @@ command -v boinccmd >/dev/null || {{
 
 
 def attach_script(url: str, key_file: str, gpus: bool) -> str:
-    """Return the script to run; it reads the account key from `key_file` on that machine."""
+    """Return the script; it reads the account key from `key_file` on that machine."""
     # Here-documents without quotes, so that the shell puts in the key, which is never in the script.
     here = [
         f'cat >"$etc/{name}" <<END\n{content.replace(_KEY, "$key")}\nEND'

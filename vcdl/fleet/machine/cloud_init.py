@@ -1,8 +1,10 @@
-"""The cloud-init file of an instance's first boot, for both clouds.
+"""Build the cloud-init file of an instance's first boot, for both clouds.
 
-It holds agent, set-up, settings and the account key, which everyone who reads user data can read: use the weak one.
+It contains the agent, the set-up, settings and the account key. Everyone who reads the user data can read that key: use
+the weak one.
 
-AWS takes 16 KB: it is readable text, compressed as a whole, half as large as files compressed one by one.
+AWS takes 16 KB. The file is readable text, compressed as a whole, which is half as large as files compressed one by
+one.
 """
 
 import gzip
@@ -103,7 +105,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
 def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> dict[str, str]:
     """Return the files of a BOINC client for one project, by name; it reads the account's file when it starts.
 
-    Without `cpus` it takes no CPU tasks, unless the account has project preferences, which replace these.
+    Without `cpus` the client takes no CPU tasks, unless the account has project preferences, which replace these.
     """
     options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
     account = {"master_url": escape(url), "authenticator": account_key}
@@ -116,12 +118,12 @@ def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> d
 
 
 def compressed(user_data: str) -> bytes:
-    """Return the user data as they are sent; the same input gives the same bytes."""
+    """Return the compressed user data; equal input gives equal bytes."""
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
 
 class _ReadableYaml(yaml.SafeDumper):
-    """Writes text of several lines as such."""
+    """A YAML dumper that writes text of several lines as a block."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
@@ -141,7 +143,7 @@ def shipped(name: str) -> str:
 
 
 def _account_file(url: str) -> str:
-    """Return the name that a BOINC client gives an account's file; under another name it would create a second one."""
+    """Return the name that a BOINC client gives an account's file; under another name it would create a second file."""
     # As escape_project_url does in BOINC's client, byte for byte.
     _, _, rest = url.partition("://")
     host, _, path = re.sub("/+", "/", f"{rest}/").partition("/")
@@ -151,7 +153,7 @@ def _account_file(url: str) -> str:
 
 
 def _xml(content: Mapping[str, Any]) -> str:
-    """XML of words and numbers, which need no escaping."""
+    """Return XML of names and numbers, which need no escaping."""
     return "\n".join(
         f"<{name}>\n{_xml(value)}\n</{name}>" if isinstance(value, Mapping) else f"<{name}>{value}</{name}>"
         for name, value in content.items()

@@ -109,7 +109,7 @@ class Agent:
         self._is_leaving: bool | None = None
         """Whether the client takes no more work; None: unknown, as after an earlier agent."""
         self._leaving_since_s = self._no_hurry_s = self._clock.monotonic()
-        """The beginning of the leaving; the last time at which nothing demanded a quick end."""
+        """When leaving began; when nothing demanded a quick end for the last time."""
         self._gives_up_s = math.inf
         """When running tasks of a machine that shuts down are aborted."""
         self._empty_since_s: float | None = None
@@ -140,7 +140,7 @@ class Agent:
         return _LEAVING_S if leaves else _WORKING_S
 
     def receive(self, wait_s: float) -> bool:
-        """Take in what a watch or a signal handler has sent; False if nothing came within `wait_s`."""
+        """Apply what a watch or a signal handler has sent; False if nothing came within `wait_s`."""
         try:
             signals = self._inbox.get(timeout=wait_s)
         except queue.Empty:

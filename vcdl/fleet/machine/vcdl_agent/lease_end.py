@@ -37,7 +37,7 @@ def _until_s(config: dict[str, str], known: Path, boot_s: float) -> float:
 
 
 def main() -> None:
-    """Look once."""
+    """Check the lease once."""
     config = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     uptime_s = float(Path("/proc/uptime").read_text().split()[0])
     known = Path(config.get("state_folder", "/var/lib/vcdl")) / "until_s"
