@@ -124,7 +124,7 @@ class ServerStore(WeightStore):
             Conflict: The head is no longer `old`, or a subtask has a record.
         """
 
-    # The rest is the same for all backends.
+    # The other methods are the same for all backends.
 
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))

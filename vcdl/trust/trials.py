@@ -82,9 +82,7 @@ class Trials:
         if not any(times >= allowed for times in self._failures.values()):
             return None
         for workunit, created in self._history.created.items():
-            name = WorkunitName.parse(
-                workunit
-            )  # one of the server's own may have been trained already, and wait to be folded
+            name = WorkunitName.parse(workunit)  # one of its own may be trained already, and wait to be folded
             if not name.is_own and self._failures[name.epoch, name.shard] >= allowed:
                 del self._failures[name.epoch, name.shard]
                 return structs.replace(created, workunit=str(replace(name, attempt=name.own_attempt)))

@@ -213,9 +213,7 @@ class Verification:
             told, self._incomparable = self._incomparable, {}
             return list(told.values())
         if self._check is None and self._has_tried and not self._trials.is_busy:
-            self._check = (
-                self._drawn()
-            )  # in turn: otherwise garbage under new names would use up the time for finding lies
+            self._check = self._drawn()  # in turn: garbage under new names must not use up all the time
         if self._check is None:
             tried = self._trials.next_event()
             if tried is not None or self._trials.is_busy:
