@@ -1,1 +1,1 @@
-"""VCDL for Python programs and notebooks: a run's handle is a view of its folder, and a child process trains."""
+"""VCDL for Python programs and notebooks: a run's handle reads its folder, and a child process trains."""

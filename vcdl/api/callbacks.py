@@ -1,4 +1,4 @@
-"""Callbacks of `fit`: those that match a setting of a run are translated, the others are refused with a way out.
+"""Translate callbacks of `fit` into settings of a run; refuse the others, with an alternative.
 
 A callback is code of the program that calls `vcdl.train`. A run continues in other processes and on other machines
 after that program has ended, so no callback is ever called.
@@ -19,12 +19,16 @@ _CURES = {
     "ReduceLROnPlateau": _RATE,
     "SwapEMAWeights": "the server's weights are a mean over many updates already",
 }
-"""What does the same as a callback of Keras', by its class."""
+"""Class of a Keras callback → what replaces it in a run."""
 _OTHERS = "no callback runs on other machines: iterate over run.events(), or read run.history"
 
 
 def stop_settings(callbacks: Any) -> dict[str, Any]:
-    """Return the keys of the section `stop` that callbacks of Keras' stand for. Raises JobError for one without any."""
+    """Return the keys of the section `stop` that Keras callbacks stand for.
+
+    Raises:
+        JobError: A callback has no such keys.
+    """
     given = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
     stop: dict[str, Any] = {}
     for callback in given:

@@ -1,4 +1,4 @@
-"""`python -m vcdl.api.child`: carries out an order from its standard input; when that closes, the run pauses."""
+"""`python -m vcdl.api.child`: execute an order from standard input, and pause the run when that closes."""
 
 import contextlib
 import json
@@ -49,13 +49,13 @@ def main() -> int:
 
 
 class _Parent:
-    """The pipe to the program. A message without room, or without a reader, is dropped."""
+    """The pipe to the program. A message is dropped if the pipe is full or has no reader."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def tell(self, *, wait: bool = False, **message: Any) -> None:
-        """Tell a message; with `wait`, even if the program is slow to read."""
+        """Send a message; with `wait`, even if the program is slow to read."""
         line = json.dumps(message).encode() + b"\n"
         # A program that is suspended in a debugger must not hold the run up (decision 033). Only an error waits for its
         # reader.
@@ -67,7 +67,7 @@ class _Parent:
 
 
 class _Relay(RunObserver):
-    """Tells the program what the run's journal does not say."""
+    """An observer that sends the program news that the run's journal does not contain."""
 
     def __init__(self, parent: _Parent) -> None:
         self._parent = parent

@@ -1,4 +1,4 @@
-"""The settings of a compiled Keras model as a job file has them: what `fit` would use, `vcdl.train` uses as well."""
+"""Convert the settings of a compiled Keras model to a job file's, so that `vcdl.train` uses what `fit` would use."""
 
 import inspect
 from typing import Any
@@ -11,7 +11,7 @@ from vcdl.job.training import usual_rate
 from vcdl.wire.workunit import Named
 
 _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
-"""Settings that the job file has elsewhere, or has no use for."""
+"""Settings that the job file has elsewhere, or does not need."""
 
 
 def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
@@ -59,9 +59,9 @@ def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
 
 
 def _given_metrics(model: Any, count: int) -> list[Any]:
-    """Return the metrics as `compile` received them.
+    """Return the metrics in the form in which `compile` received them.
 
-    Only there does a function of Keras differ from another function of the same name.
+    Only that form distinguishes two functions of the same name.
     """
     # A private field, as `get_compile_config` has only names. Without it names have to do.
     given = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
@@ -89,7 +89,7 @@ def _rate(rate: Any) -> float:
 
 
 def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> Any:
-    """Return a loss or a metric as the job file has it, from a name, an object's configuration or a function's name."""
+    """Return a loss or a metric in a job file's form, from a name, an object's configuration or a function's name."""
     import keras
 
     if isinstance(config, str):
@@ -101,7 +101,7 @@ def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> A
         if code is not None and code.brings(getattr(given, "__module__", None)):
             return f"{given.__module__}:{given.__name__}"
         known = getattr(getattr(keras, "losses" if key == "loss" else "metrics"), name, None)
-        # A function of the user's may have the name of one of Keras', and would be replaced by it without a word.
+        # A user's function may have the name of one of Keras', which would silently replace it.
         if known is None or (given is not None and given is not known):
             raise _own(key, name, given)
         return name
@@ -127,7 +127,11 @@ def _named(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -
 
 
 def _class_of(key: str, given: Any, config: dict[str, Any], is_own: bool) -> Any:
-    """Return the class of an object, Keras' own or the job's code. Raises JobError for another."""
+    """Return the class of an object, Keras' own or the job's code.
+
+    Raises:
+        JobError: It is another one.
+    """
     import keras
 
     class_name = config["class_name"]

@@ -22,19 +22,19 @@ _EVERY_S = 1.0
 
 
 class RemoteRun:
-    """A run at a service, with the words of a run here. Every call raises VcdlError."""
+    """A run at a service, with the methods of a run on this machine. Every call raises VcdlError."""
 
     def __init__(self, client: ServiceClient, name: str) -> None:
         self._client = client
         self.name = name
-        """The job's name there."""
+        """The job's name at the service."""
 
     def __repr__(self) -> str:
         return f"<vcdl run {self.name} at {self._client.name}: {self.status}>"
 
     @property
     def status(self) -> str:
-        """`beginning`, or a word of `vcdl status`: `running`, `paused`, `finished`, `failed`, `killed`, `waiting`."""
+        """`beginning`, or a state of `vcdl status`: `running`, `paused`, `finished`, `failed`, `killed`, `waiting`."""
         return str(self._client.job(self.name)["state"])
 
     @property
@@ -49,15 +49,21 @@ class RemoteRun:
         return History.of_events(self.events(follow=False), job.get("epochs_wanted", 0), job.get("shards", 0))
 
     def wait(self, timeout_s: float | None = None, *, show: bool = True) -> Self:
-        """Wait for its end or a pause, and show its progress meanwhile; Ctrl-C ends the waiting, not the run.
+        """Wait until the run has ended or paused, showing its progress; Ctrl-C stops the waiting, not the run.
 
-        Raises VcdlError when it was given up, TimeoutError.
+        Raises:
+            VcdlError: The run was given up.
+            TimeoutError: It takes longer than `timeout_s`.
         """
         follow(self._client, self.name, sys.stdout if show else None, math.inf if timeout_s is None else timeout_s)
         return self
 
     def stop(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Pause it, and wait until it has paused. Raises VcdlError when that takes longer."""
+        """Pause the run, and wait until it has paused.
+
+        Raises:
+            VcdlError: That takes longer than `timeout_s`.
+        """
         end_s = time.monotonic() + timeout_s
         while self.status == "beginning":
             self._wait_a_little(end_s, "begins")
@@ -72,7 +78,7 @@ class RemoteRun:
         time.sleep(_EVERY_S)
 
     def resume(self) -> Self:
-        """Go on with it."""
+        """Resume the run."""
         self._client.resume(self.name)
         return self
 
@@ -128,7 +134,7 @@ class RemoteService:
             return RemoteRun(self._client, self._client.submit(self._client.sent(parcel), key))
 
     def run(self, name: str) -> RemoteRun:
-        """Return the job of a name."""
+        """Return the run of a name."""
         self._client.job(name)
         return RemoteRun(self._client, name)
 
@@ -138,5 +144,9 @@ class RemoteService:
 
 
 def connect(name: str) -> RemoteService:
-    """Return a service by the name that `vcdl login` gave it. Raises JobError."""
+    """Return a service by the name that `vcdl login` gave it.
+
+    Raises:
+        JobError: There is no such service.
+    """
     return RemoteService(name)

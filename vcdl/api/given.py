@@ -1,4 +1,4 @@
-"""A program's model and arrays, as files that a job file can name."""
+"""Write a program's model and arrays as files that a job file can name."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 
 JOB_FILE, MODEL_FILE, MODEL_JSON, DATA_FILE = "job.yaml", "model.keras", "model.json", "data.npz"
 DATA_FOLDER = "data"
-"""The folder of the arrays that came as a stream."""
+"""The folder of arrays that were given as a stream."""
 _STREAMS = {
     "DatasetV2": "a tf.data.Dataset",
     "PyDataset": "a keras.utils.PyDataset",
     "DataLoader": "a DataLoader of PyTorch",
     "generator": "a generator",
 }
-"""Classes that give batches instead of arrays."""
+"""Class that yields batches instead of arrays → its name in messages."""
 
 
 def as_array(name: str, value: Any) -> "Array":
-    """Samples or labels as a NumPy array: lists, tensors, and what pandas has. Raises DataError."""
+    """Return samples or labels as a NumPy array, from lists, tensors or pandas objects.
+
+    Raises:
+        DataError: They are no array of numbers or texts.
+    """
     import numpy as np
 
     _refuse_streams(name, value)
@@ -49,7 +53,17 @@ def as_array(name: str, value: Any) -> "Array":
 
 
 def as_arrays(name: str, value: Any, ends: Sequence[str], what: str) -> "dict[str, Array]":
-    """Samples by input, or labels by output. `what`: inputs or outputs, for messages. Raises DataError."""
+    """Return samples by input, or labels by output.
+
+    Args:
+        name: The argument, for messages.
+        value: The samples or labels.
+        ends: Names of the model's inputs or outputs.
+        what: `inputs` or `outputs`, for messages.
+
+    Raises:
+        DataError: They do not match the names.
+    """
     if len(ends) < 2:
         return {"": as_array(name, value)}
     if isinstance(value, dict) and set(value) == set(ends):
@@ -63,7 +77,7 @@ def as_arrays(name: str, value: Any, ends: Sequence[str], what: str) -> "dict[st
 
 
 def ends_of(model: Any) -> tuple[list[str], list[str]]:
-    """Names of the model's inputs and of its outputs; none of a model that does not know its input yet."""
+    """Return the names of the model's inputs and outputs; two empty lists while its inputs are unknown (not built)."""
     from vcdl.client.model import output_tensors
 
     if not getattr(model, "inputs", None):
@@ -81,7 +95,7 @@ def _refuse_streams(name: str, value: Any) -> None:
 
 
 def _dense(name: str, matrix: Any) -> "Array":
-    """Return a sparse matrix of SciPy with all its zeros, in float32, because shards hold those. Raises DataError."""
+    """Return a sparse matrix of SciPy as a dense one in float32, as shards are dense. Raises DataError."""
     import numpy as np
 
     size_bytes, free_bytes = matrix.shape[0] * matrix.shape[1] * 4, available_memory_bytes()
@@ -113,7 +127,7 @@ def _without_objects(name: str, array: "Array") -> "Array":
 
 
 def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write the arrays uncompressed, piece by piece: none is copied as a whole. Raises RunFolderError."""
+    """Write the arrays uncompressed, piece by piece, so that none is copied as a whole. Raises RunFolderError."""
     import numpy as np
 
     with folder_errors(folder), (folder / DATA_FILE).open("wb") as file:
@@ -121,7 +135,7 @@ def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write each array into a file of its own, which is read piece by piece. Raises RunFolderError."""
+    """Write each array into its own file, which is read piece by piece. Raises RunFolderError."""
     import numpy as np
 
     with folder_errors(folder):
@@ -131,7 +145,7 @@ def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_model(folder: Path, model: Any) -> dict[str, str]:
-    """Write the model with its weights; returns the keys of `model` that name the files. Raises ModelError."""
+    """Write the model with its weights; return the keys of `model` that name the files. Raises ModelError."""
     from vcdl.client.parts import described, has_parts
 
     try:
@@ -145,7 +159,7 @@ def write_model(folder: Path, model: Any) -> dict[str, str]:
 
 
 def check_is_a_model(model: Any) -> None:
-    """Refuse what is no Keras model. Raises ModelError."""
+    """Refuse an object that is no Keras model. Raises ModelError."""
     import keras
 
     if not isinstance(model, keras.Model):
@@ -154,7 +168,7 @@ def check_is_a_model(model: Any) -> None:
 
 
 def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
-    """Build a model as `fit` would, and refuse at once one that no client would load. Raises DataError, ModelError."""
+    """Build a model as `fit` would, and refuse one that clients cannot load. Raises DataError, ModelError."""
     import keras
 
     from vcdl.client.model import checked_config, know_ends
@@ -182,5 +196,5 @@ def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | 
             config = model.to_json()
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"the model has no JSON ({one_line(error)}): use Keras' own layers only") from error
-    # The check that clients make: refused here it is an exception of `train`, and not a job that fails on every host.
+    # The check that clients make: here it is an exception of `train`, and not a job that fails on every host.
     checked_config(config if code is None else code.with_model(config))

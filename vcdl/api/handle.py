@@ -1,4 +1,4 @@
-"""The handle of a run: a view of its folder, which tells all, and the child that trains, if this program has it."""
+"""The handle of a run: a view of its folder, with the child process that trains if this program started it."""
 
 import math
 import tempfile
@@ -30,7 +30,7 @@ _GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
 
 
 class RunHandle:
-    """A run: of `vcdl.train`, of `Job.run`, or an existing one of `vcdl.open`."""
+    """A run, from `vcdl.train`, `Job.run` or `vcdl.open`."""
 
     def __init__(self, folder: RunFolder, process: RunProcess | None = None) -> None:
         self._folder = folder
@@ -38,12 +38,20 @@ class RunHandle:
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """Open the run in a folder, whoever runs it. Raises RunFolderError if there is none."""
+        """Open the run in a folder, whichever process drives it.
+
+        Raises:
+            RunFolderError: There is no run.
+        """
         return cls(RunFolder.existing(Path(folder)))
 
     @classmethod
     def begin(cls, order: ChildOrder, *, shows: bool) -> Self:
-        """Start a process for a run, and wait until its job is accepted and prepared. Raises VcdlError."""
+        """Start a process for a run, and wait until its job is accepted and prepared.
+
+        Raises:
+            VcdlError: The job is refused.
+        """
         process = RunProcess(order)
         try:
             _until_begun(process, shows)
@@ -62,7 +70,7 @@ class RunHandle:
 
     @property
     def folder(self) -> Path:
-        """The folder in which everything of the run lies."""
+        """The run's folder."""
         return self._folder.path
 
     @property
@@ -72,7 +80,7 @@ class RunHandle:
 
     @property
     def status(self) -> RunState:
-        """The state as `vcdl status` shows it: running, paused, waiting, killed, finished or failed."""
+        """The state that `vcdl status` shows: running, paused, waiting, killed, finished or failed."""
         if self._process is not None and self._process.is_alive:
             return RunState.RUNNING
         return state_of(self._folder, read_report(self._folder))
@@ -84,7 +92,7 @@ class RunHandle:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The values of summary.json, also of a run that is not finished. docs/summary.md states its schema."""
+        """The keys of summary.json, also for an unfinished run. docs/summary.md has its schema."""
         return summary_of(self.name, read_report(self._folder))
 
     def events(self, *, follow: bool = True) -> Iterator[Event]:
@@ -111,9 +119,13 @@ class RunHandle:
             self._raise_failure()
 
     def wait(self, timeout_s: float | None = None, *, show: bool = True) -> Self:
-        """Wait until the run has ended or paused, and show its progress meanwhile; returns the run itself.
+        """Wait until the run has ended or paused, showing its progress; return the run itself.
 
-        Ctrl-C pauses the run of this program. Raises the error by which the run ended, TimeoutError.
+        Ctrl-C pauses a run of this program.
+
+        Raises:
+            VcdlError: The error that ended the run.
+            TimeoutError: It takes longer than `timeout_s`.
         """
         try:
             report = self._follow(math.inf if timeout_s is None else timeout_s, show)
@@ -144,7 +156,11 @@ class RunHandle:
         return self
 
     def resume(self, *, show: bool = True) -> Self:
-        """Go on with a run that was paused or killed; returns the run itself. Raises VcdlError."""
+        """Resume a run that was paused or killed; return the run itself.
+
+        Raises:
+            VcdlError: It cannot continue.
+        """
         # The daemons of a BOINC project serve such a run. There is no process to start here.
         if self._folder.kind.has_daemons:
             release(self._folder)
@@ -155,10 +171,10 @@ class RunHandle:
         return self
 
     def model(self, best: bool = False) -> Any:
-        """Return the model that the run has trained; while it is not finished, that of the newest kept weights.
+        """Return the trained model; for an unfinished run, with its newest kept weights.
 
         Args:
-            best: Take the weights of the best epoch's end instead, by the monitor.
+            best: Use the weights of the best epoch's end instead, by the monitor.
 
         Raises:
             VcdlError: The run has no such weights.
@@ -216,7 +232,7 @@ class RunHandle:
         if self._process is not None and self._process.failure is not None:
             raise self._process.failure
         report = read_report(self._folder)
-        # Also where another program ran it: who waits for a run wants to know why it failed.
+        # Also for a run of another program: whoever waits for a run wants to know why it failed.
         if report.is_given_up and not self._folder.running_pid:
             from vcdl.run.driver import given_up
 

@@ -13,12 +13,11 @@ from vcdl.wire.workunit import WorkunitName
 
 @dataclass(frozen=True)
 class History:
-    """`history["val_loss"][0]` is the first epoch's, as of `fit`; an epoch is there when it is closed and measured."""
+    """`history["val_loss"][0]` is the first epoch's, as for `fit`; an epoch appears once it is closed and measured."""
 
     history: dict[str, list[float]] = field(default_factory=dict)
-    """`loss`: the mean training loss that clients report; `val_loss` and `val_` with a metric's name: of the weights at
-    the epoch's end.
-    """
+    """`loss`: the mean training loss that clients report; `val_loss` and `val_` with a metric's name: at the epoch's
+    end."""
     epoch: list[int] = field(default_factory=list)
     """Counted from 0, as Keras does."""
     params: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A model of KerasHub in `vcdl.train`: its preprocessor makes the arrays, and its layers become Keras' own."""
+"""Prepare a KerasHub model for `vcdl.train`: apply its preprocessor to arrays, and replace its class by Keras' own."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,22 +7,11 @@ from vcdl.errors import DataError, one_line
 from vcdl.models.hub_inline import inlined
 
 _MASK = -1
-"""The label of padding, where KerasHub weighs it with 0."""
+"""The label of padding, where KerasHub gives it weight 0."""
 
 
 def preprocessed(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> tuple[Any, Any, Any]:
-    """Return samples, labels and weights as the model's preprocessor makes them, which `fit` applies as well.
-
-    Args:
-        model: A model of KerasHub. Without a preprocessor everything is returned as it is.
-        name: The argument that the samples came as, for messages.
-        x: Samples, such as texts.
-        y: Labels; None for a model that makes them of its samples.
-        weights: A weight for each sample.
-
-    Raises:
-        DataError: The preprocessor does not take these samples.
-    """
+    """Return samples, labels and weights as the model's preprocessor converts them, as `fit` does."""
     import keras
 
     preprocessor = getattr(model, "preprocessor", None)
@@ -62,7 +51,7 @@ def of_keras_layers(model: Any, arrays: Mapping[str, Any]) -> Any:
 
 
 _NONE = {"weighted_metrics": None}
-"""KerasHub's models of language weigh their metrics by what is no padding, as `data > mask` does."""
+"""KerasHub's language models weigh their metrics without padding, as `data > mask` does."""
 
 
 def _as_numpy(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A job file in a Python program: checked, run, or simulated."""
+"""A job file in a Python program: check it, run it, or simulate it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -42,7 +42,8 @@ class JobFile:
     def check(self) -> "Checked":
         """Make the checks that a run makes before its first subtask, as `vcdl check` does.
 
-        Raises JobError, DataError, ModelError, StoreError.
+        Raises:
+            JobError, DataError, ModelError, StoreError: The job cannot run.
         """
         from vcdl.run.checking import check_job
 

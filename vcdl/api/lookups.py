@@ -1,7 +1,7 @@
-"""Keras' layers that turn text into numbers, split off a model that `vcdl.train` gets, and applied to its arrays.
+"""Split Keras' layers that turn text into numbers off a model for `vcdl.train`, and apply them to its arrays.
 
-A client cannot run them: they hold vocabularies, take text, and may read files. In front of a model they give the same
-whether they run once for all samples or in each step, because nothing in them is trained.
+A client cannot run them: they contain vocabularies, take text, and may read files. In front of a model they give the
+same result whether they run once for all samples or in each step, because nothing in them is trained.
 """
 
 from collections.abc import Mapping, Sequence

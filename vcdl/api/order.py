@@ -1,4 +1,4 @@
-"""The order that a program gives its child process: which run it begins or continues."""
+"""The order that a program sends its child process: which run to begin or resume."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ OrderAction = Literal["run", "resume", "simulate"]
 
 @dataclass(frozen=True)
 class ChildOrder:
-    """Plain values, as they travel over the child's standard input."""
+    """An order in plain values, as it is sent over the child's standard input."""
 
     action: OrderAction
     folder: str

@@ -1,4 +1,4 @@
-"""The child process of a run, as the program sees it: started, listened to, interrupted, and ended with it."""
+"""The child process of a run, for the program: start it, read its messages, interrupt it, and end with it."""
 
 import atexit
 import contextlib
@@ -23,7 +23,7 @@ _SHOWN_BYTES = 2000
 
 
 class RunProcess:
-    """Carries out an order in a process of its own, in which nothing of this program can disturb the run."""
+    """Executes an order in a separate process, in which nothing of this program can disturb the run."""
 
     def __init__(self, order: ChildOrder) -> None:
         """Raises GridError when no process can be started."""
@@ -35,7 +35,7 @@ class RunProcess:
         self.running: list[RunningTask] = []
         self.waiting = 0
         self.has_begun = False
-        """Whether its job is accepted and prepared."""
+        """Whether the job is accepted and prepared."""
         self._decided = threading.Event()
         self._error: VcdlError | None = None
         self._was_interrupted = False
@@ -88,7 +88,7 @@ class RunProcess:
 
     @property
     def failure(self) -> VcdlError | None:
-        """The error by which the process ended; None: it runs, or ended well."""
+        """The error that ended the process; None: it runs, or ended well."""
         if self.is_alive:
             return None
         status = self._process.returncode
@@ -136,7 +136,7 @@ class RunProcess:
                 self._error = _error_of(kind, text, ExitCode(code))
 
     def _end_with_program(self) -> None:
-        """Pause the run, and say so: a program that ends without `wait` has most likely forgotten it."""
+        """Pause the run with a notice: a program that ends without `wait` has most likely forgotten it."""
         if self._process.poll() is not None:
             return
         print(

@@ -1,4 +1,4 @@
-"""Settings of a job file as a Python program gives them: keyword arguments in place of YAML."""
+"""Convert settings that a Python program gives as keyword arguments to those of a job file."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ def plain(value: Any, at: str) -> Any:
 
 
 def as_overrides(sections: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sections as settings of the command line: `{"stop": {"epochs": 2}}` is `stop.epochs=2`. Raises JobError."""
+    """Return sections as command-line settings: `{"stop": {"epochs": 2}}` is `stop.epochs=2`. Raises JobError."""
     return tuple(_overrides(sections))
 
 

@@ -1,4 +1,4 @@
-"""Streams of samples as files: what gives batches or single samples becomes arrays on the disk, not in memory."""
+"""Write streams of samples, in batches or single, into files, so that they become arrays on the disk."""
 
 import math
 import shutil
@@ -23,7 +23,7 @@ _SHARE = 0.5
 """Share of the free space, and of the free memory for labels, that a stream may take: the run's folder gets a copy of
 both, often on the same disk. A stream that never ends would fill them."""
 _INFINITE = -1
-"""`cardinality()` of a tf.data.Dataset that repeats for ever."""
+"""Value of `cardinality()` for a tf.data.Dataset that repeats for ever."""
 _BOUND = "give a part of it, with n as steps_per_epoch: data.take(n) or itertools.islice(generator, n)"
 
 
@@ -108,7 +108,7 @@ def spooled(
 
 
 def _batches(name: str, stream: Any, part: str, axes: int | None, ends: _Ends) -> "Iterator[dict[str, Array]]":
-    """Arrays by name, each with an axis of samples. Raises DataError."""
+    """Yield arrays by name, each with an axis of samples. Raises DataError."""
     import numpy as np
 
     waiting: list[dict[str, Array]] = []

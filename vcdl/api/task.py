@@ -1,4 +1,4 @@
-"""The task of a job as it follows from what `fit` is given: the loss, the labels and the model."""
+"""Derive a job's task from the arguments of `fit`: the loss, the labels and the model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""`vcdl.train`: a Keras model and arrays become a run, with the words of Keras' `fit`."""
+"""`vcdl.train`: start a run from a Keras model and arrays, with the arguments of Keras' `fit`."""
 
 import inspect
 import re
@@ -61,7 +61,7 @@ _OF_FIT = {
     "validation_batch_size": "give validate={'samples': 2000}",
     "validation_freq": "give validate={'every': 'epoch'}",
 }
-"""Arguments of `fit` that a run does not have, each with its cure."""
+"""Argument of `fit` that a run does not have → its replacement."""
 
 
 @overload
@@ -205,7 +205,7 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
 
 
 def _pair_preprocessed(model: Any, what: str, pair: Any) -> Any:
-    """Preprocess a pair (x, y) of validation or test as the model does; what is no pair is refused later."""
+    """Preprocess a pair (x, y) of validation or test as the model does; anything else is refused later."""
     if isinstance(pair, tuple | list) and len(pair) == 2:
         return preprocessed(model, what, *pair)[:2]
     return pair

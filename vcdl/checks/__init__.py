@@ -1,4 +1,4 @@
-"""The conditions that an upload must meet before it comes near the shared weights; each refusal has a name."""
+"""The checks that an upload must pass before it is folded; each refusal has a name."""
 
 from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.upload import UploadCheck

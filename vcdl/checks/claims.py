@@ -1,7 +1,7 @@
-"""Claims in an upload's header about its training, compared with what is possible.
+"""Compare the claims in an upload's header about its training with what is possible.
 
-An impossible claim is left out of the journal (None), and its upload still counts: clocks may be wrong, and machines
-slow. What nothing explains is refused (vcdl.checks.upload).
+An impossible claim is recorded as None in the journal, and its upload still counts: clocks may be wrong, and machines
+slow. Claims that no honest client makes are refused (vcdl.checks.upload).
 """
 
 from collections import deque
@@ -12,13 +12,13 @@ from statistics import median
 import numpy as np
 
 LARGEST_LOSS = float(np.finfo(np.float32).max)
-"""Losses are computed in float32."""
+"""Largest loss, as losses are computed in float32."""
 LONGEST_S = 1e9
 """Thirty years: longer than any subtask, and small enough that sums stay exact."""
 LOSSES_KEPT = 50
 _LOSSES_NEEDED = 5
 _FIRST_LOSS = 1000.0
-"""The largest loss that is believed while too few are known to compare it with."""
+"""Largest loss that is believed while too few others are known, so that garbage is never a usual loss."""
 _LOSS_FACTOR = 100.0
 """Most that a loss may be, in the usual size of others lately; data of few classes bring some tens."""
 _LEAST_LOSS = 0.01
@@ -52,7 +52,7 @@ class ClaimCheck:
         return claimed if abs(claimed) <= most else None
 
     def accept(self, claimed: float) -> None:
-        """Take the loss of an upload that was applied, believed or not, as a measure: the median forgives lies."""
+        """Add the loss of an applied upload, believed or not, to those that later ones are compared with."""
         self._losses.append(claimed)
 
 

@@ -1,4 +1,4 @@
-"""The norm of a weight vector, as the checks measure it."""
+"""The norm of a weight vector as the checks compute it."""
 
 import numpy as np
 

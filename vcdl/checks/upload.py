@@ -22,8 +22,8 @@ from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 
 _NORM_FACTOR = 10.0
-"""Longest norm of an accepted update, in medians of recent ones: honest training changes norms by percents, so a factor
-of ten refuses only garbage."""
+"""Highest norm of an accepted update, as a multiple of the median of recent ones: honest training changes norms by
+percents, so a factor of ten refuses only garbage."""
 _NORMS_KEPT = 50
 """Norms of recent updates that are remembered: enough for a stable median, few enough to follow training."""
 _ROUNDING = 1e-9
@@ -37,7 +37,7 @@ def as_given(version: int, given: int, _: str) -> bool:
 
 @dataclass
 class UploadCheck:
-    """Decides about the uploads of one job."""
+    """Checks the uploads of one job."""
 
     job: str
     layout: Layout
@@ -45,10 +45,10 @@ class UploadCheck:
     """Samples in each shard, by number."""
     local_epochs: int
     initial_norm: float
-    """‖W‖₂ of version 0: the measure until uploads have been accepted."""
+    """‖W‖₂ of version 0, which norms are compared with until uploads have been accepted."""
     transport: Transport = PLAIN
     is_base: Callable[[int, int, str], bool] = as_given
-    """(version, the workunit's version, checksum) → whether a client may have started from these weights."""
+    """A function of version, workunit's version and checksum: whether a client may have started from these weights."""
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
 
     @property
@@ -57,7 +57,10 @@ class UploadCheck:
         return up_encoding(self.transport, self.layout)
 
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
-        """Check what an upload for `workunit` shows without its weights. Raises Refused, FileUnavailable."""
+        """Check an upload for `workunit` without its weights, and return its header.
+
+        Raises Refused, FileUnavailable.
+        """
         try:
             header = UpdateHeader.from_json(self._header_text(path))
         except WorkunitError as error:
@@ -91,7 +94,7 @@ class UploadCheck:
         return header
 
     def judge(self, norm: float) -> None:
-        """Refuse a norm (of a NormMeter) that no honest upload has. Raises Refused."""
+        """Check the norm of an upload (of a NormMeter). Raises Refused if no honest upload has it."""
         if not np.isfinite(norm):
             raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
         # Weights of 1 on average are never suspicious: a model may start at zero.
@@ -103,11 +106,11 @@ class UploadCheck:
             )
 
     def accept(self, norm: float) -> None:
-        """Take the norm of an upload that was applied as a measure for later ones."""
+        """Add the norm of an applied upload to those that later ones are compared with."""
         self._norms.append(norm)
 
     def expect(self, vector: Vector) -> None:
-        """Take the norm of shared weights, shape (n,), as a measure: those that a resumed job starts from."""
+        """Set the norm that uploads are compared with to that of shared weights, shape (n,), of a resumed job."""
         self.accept(trained_norm(vector, self.layout))
 
     def _header_text(self, path: Path) -> str:

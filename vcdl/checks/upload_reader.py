@@ -1,4 +1,4 @@
-"""Reads the weights of an upload: the one way, for the checks of BOINC's validator and for folding in."""
+"""Read the weights of an upload, both for the checks of BOINC's validator and for folding."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from vcdl.wire.weights import Vector, WeightsFile, opened_weights
 
 
 class UploadReader:
-    """An open upload: the client's weights in blocks, whatever their encoding, with those that it started from."""
+    """An open upload: the client's weights in blocks, whatever their encoding, with those of its base."""
 
     def __init__(self, upload: BlockSource, encoding: Encoding, base: WeightsFile | None) -> None:
         self._upload = upload
@@ -25,7 +25,10 @@ class UploadReader:
         self._room = np.empty(0, np.float32)
 
     def read(self, begin: int, out: Vector, base_out: Vector | None = None) -> Vector | None:
-        """Read the client's weights from `begin` on into `out`; returns the base's. Raises Refused, FileUnavailable."""
+        """Read the client's weights from `begin` on into `out`, and return the base's.
+
+        Raises Refused, FileUnavailable.
+        """
         try:
             self._upload.read(begin, out)
         except WeightsFileError as error:
@@ -45,7 +48,10 @@ class UploadReader:
         return base
 
     def _refuse_negative_moments(self, begin: int, block: Vector) -> None:
-        """Moments are no differences, so an upload shows them without its base. Raises Refused."""
+        """Refuse negative moments, which an upload shows without its base, as they are no differences.
+
+        Raises Refused.
+        """
         moments = self._encoding.layout.second_moments
         for first, behind in islice(moments, bisect_right(moments, begin, key=itemgetter(1)), None):
             # They come in order, so the others lie in later blocks.

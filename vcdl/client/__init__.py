@@ -1,1 +1,1 @@
-"""The client that runs on a volunteer's machine: needs NumPy and Keras, and nothing of vcdl's server side."""
+"""The client that trains on a volunteer's machine. It needs NumPy and Keras, and nothing of vcdl's server side."""

@@ -17,7 +17,7 @@ from vcdl.wire.workunit import OUTPUT_FILE
 
 
 class Terminal:
-    """A person at a terminal: progress in plain lines, Ctrl-C to stop."""
+    """A supervisor for a person at a terminal: progress in plain lines, Ctrl-C to stop."""
 
     def __init__(self) -> None:
         self._interrupted = False
@@ -41,7 +41,7 @@ class Terminal:
 
 
 def main(arguments: list[str] | None = None) -> ExitCode:
-    """Train by hand; returns the exit code."""
+    """Train a folder's workunit by hand, and return the exit code."""
     options = _parser().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     terminal = Terminal()

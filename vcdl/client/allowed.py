@@ -1,4 +1,4 @@
-"""The Keras classes and functions that a model may consist of, and why each other one of Keras' is left out."""
+"""The Keras classes and functions that a model may consist of, and the reasons for excluding the others."""
 
 _LAYERS = """
     InputLayer Activation ActivityRegularization Identity Masking
@@ -55,7 +55,7 @@ _LEFT_OUT = {
     "this operation takes labels, which a model does not get: use the loss ctc": "CTCDecode CTCLoss",
 }
 LEFT_OUT = {name: why for why, names in _LEFT_OUT.items() for name in names.split()}
-"""Why a public layer or operation of Keras' is not allowed, by its class."""
+"""Layer or operation of Keras → why it is not allowed."""
 
 _ACTIVATIONS = """
     celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear log_sigmoid
@@ -70,7 +70,7 @@ _RANDOM_INITIALIZERS = """
     RandomNormal RandomUniform TruncatedNormal VarianceScaling
 """
 RANDOM_INITIALIZERS = frozenset(_RANDOM_INITIALIZERS.split())
-"""Classes of `keras.initializers` that draw."""
+"""Classes of `keras.initializers` that draw random numbers."""
 _INITIALIZERS = RANDOM_INITIALIZERS | {"Constant", "Identity", "IdentityInitializer", "Ones", "Zeros"}
 _MODELS = frozenset({"Sequential", "Functional"})
 
@@ -116,17 +116,17 @@ OPERATIONS = {
     "keras.src.activations.activations": frozenset({"Mish", "ReLU"}),
     **{f"keras.src.ops.{module}": frozenset(names.split()) for module, names in _OPERATIONS.items()},
 }
-"""Pure operations between layers, by the module that Keras writes: what `x + y` and `keras.ops.mean(x)` become, and the
-masks that Keras records itself. All take tensors and plain numbers, and give tensors."""
+"""Pure operations between layers, by the module that Keras writes: the form of `x + y` and `keras.ops.mean(x)` in JSON,
+and the masks that Keras records itself. All map tensors and plain numbers to tensors."""
 
 CONSTANTS = frozenset({"__numpy__", "__tensor__"})
-"""Keras' words for an array in a model: `x + positions`."""
+"""Keras' class names for an array in a model: `x + positions`."""
 _CONSTANT_TYPES = """
     bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16
 """
 CONSTANT_TYPES = tuple(_CONSTANT_TYPES.split())
 SLICE_KEYS = frozenset({"start", "stop", "step"})
-"""Keys of `__slice__`: `x[:, 1:3]`."""
+"""Keys of a `__slice__` object: `x[:, 1:3]`."""
 
 QUANTIZED = "QuantizedDTypePolicy"
 INT8_POLICIES = tuple({"mode": "int8", "source_name": name} for name in ("float32", "mixed_bfloat16"))
@@ -148,4 +148,4 @@ CLASSES = {
 """The classes that a model's JSON may name, by module."""
 
 FUNCTION_MODULES = ("keras.activations", "builtins")
-"""Modules that a function may come from; "builtins" is Keras' word for its own."""
+"""Modules that a function may come from; Keras writes "builtins" for its own functions."""

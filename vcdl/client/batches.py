@@ -1,23 +1,23 @@
-"""The order of a shard's samples, by the subtask's seed; all subtasks that end by time share one endless order."""
+"""The order of a shard's samples by the subtask's seed; all subtasks that end by time share one endless order."""
 
 import numpy as np
 import numpy.typing as npt
 
 Order = npt.NDArray[np.intp]
 _FIRST = 4
-"""Batches before the rate of a subtask that ends by time changes. It doubles after that, so that few rates are
-computed."""
+"""Batches before the rate of a subtask that ends by time changes. The interval doubles after that, so that few rates
+are computed."""
 
 
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
     """Return the permutation of `range(samples)` that this seed gives for one pass, counted from 0."""
-    # NumPy promises the same numbers from PCG64 on every platform. Verification trains an upload again from this order
+    # NumPy promises the same numbers from PCG64 on every platform. Verification retrains an upload from this order
     # alone.
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
 def steps_of(samples: int, batch_size: int, local_epochs: int = 1) -> int:
-    """Batches in all local epochs of a shard; the last of each may be shorter."""
+    """Return the number of batches in all local epochs of a shard; the last batch of each may be shorter."""
     return local_epochs * -(-samples // batch_size)
 
 
@@ -34,7 +34,7 @@ def pace_of(done: int) -> tuple[int, int]:
 
 
 class Batches:
-    """The batches of a whole workunit. A position is the number of samples trained so far, over all local epochs."""
+    """The batches of a workunit. A position is the number of samples trained so far, over all local epochs."""
 
     def __init__(self, seed: int, samples: int, batch_size: int, local_epochs: int, begins: int = 0) -> None:
         """Plan the batches of a workunit.
@@ -44,7 +44,7 @@ class Batches:
             samples: Samples in the shard.
             batch_size: Samples per batch.
             local_epochs: Passes.
-            begins: Place in the order at which position 0 is.
+            begins: Index in the endless order of position 0.
         """
         self._seed = seed
         self._samples = samples
@@ -53,12 +53,12 @@ class Batches:
         self._pass = begins // samples
         self._order = order_of(seed, self._pass, samples)
         self.total = samples * local_epochs
-        """Samples to train."""
+        """Number of samples to train."""
         self.steps = steps_of(samples, batch_size, local_epochs)
-        """Batches to train; one or two more where the first pass starts in its middle."""
+        """Number of batches to train; one or two more where the first pass starts in its middle."""
 
     def at(self, position: int, count: int = 1) -> Order:
-        """Indices of up to `count` batches from `position` on, within its pass, whose last batch may be shorter."""
+        """Return the indices of up to `count` batches from `position` on, within its pass; the last may be shorter."""
         number, offset = divmod(self._begins + position, self._samples)
         # One permutation is kept: batches come in order, and drawing one for each would cost as much as a small step.
         if number != self._pass:
@@ -78,7 +78,7 @@ class Batches:
         return 0 <= position <= self.total and (position == self.total or within % self._batch_size == 0)
 
     def before(self, position: int) -> int:
-        """Batches before `position`, where one begins."""
+        """Return the number of batches before `position`, at which a batch begins."""
         first = min(position, self._samples - self._begins % self._samples)
         passes, rest = divmod(position - first, self._samples)
         return sum(
@@ -87,5 +87,5 @@ class Batches:
         )
 
     def samples_of_epoch(self, position: int) -> int:
-        """Samples of the newest pass before `position` (> 0)."""
+        """Return the number of samples of the newest pass before `position` (> 0)."""
         return min(position, (self._begins + position - 1) % self._samples + 1)

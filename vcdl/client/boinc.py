@@ -1,4 +1,4 @@
-"""`python -m vcdl.client.boinc` in a slot: train a BOINC client's task. A delivered Python unpacks NumPy first."""
+"""`python -m vcdl.client.boinc` in a slot: train a BOINC client's task, unpacking a delivered Python first."""
 
 import argparse
 import logging
@@ -28,13 +28,13 @@ from vcdl.client.wrapper_supervisor import WrapperSupervisor
 from vcdl.errors import ExitCode, VcdlError
 
 POSTPONED_S = 600
-"""BOINC's own delay for a task that finds too little memory."""
+"""Seconds after which BOINC restarts a task that found too little memory, as BOINC's own default."""
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train the task in the current folder; returns the exit code."""
+    """Train the task in the current folder, and return the exit code."""
     options, _ = parser().parse_known_args(arguments)  # clients add options of their own, such as --device
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S")
     logging.getLogger("vcdl").setLevel(logging.INFO)
@@ -59,7 +59,7 @@ def run() -> NoReturn:
 def _under_client(slot: Path, threads: int | None) -> int:
     try:
         init = InitData.read(slot)
-        # The lock first: what an orphan of a killed client still writes must not mix with this task. The supervisor
+        # The lock first: an orphan of a killed client may still write, and must not mix with this task. The supervisor
         # next, as the client expects an answer while Keras is imported.
         with locked_slot(slot, LOCK_WAIT_S), BoincSupervisor(Channels(slot), init, slot) as supervisor:
             clear_endings(slot)
@@ -76,7 +76,7 @@ def _under_client(slot: Path, threads: int | None) -> int:
 
 
 def _under_wrapper(slot: Path, threads: int | None) -> int:
-    """Train in a container of docker_wrapper, which cannot postpone a task: a shortage is an error like any other."""
+    """Train in a container of docker_wrapper, which cannot postpone a task, so that a shortage is an ordinary error."""
     try:
         init = InitData.read(slot)
         clear_endings(slot)  # the wrapper does not do it
@@ -90,7 +90,7 @@ def _under_wrapper(slot: Path, threads: int | None) -> int:
 
 def _train(slot: Path, supervisor: BoincSupervisor | WrapperSupervisor, init: InitData, threads: int | None) -> bool:
     make_ready()
-    from vcdl.client.task import train_task  # needs what has just been unpacked
+    from vcdl.client.task import train_task  # imports packages that were just unpacked
 
     return train_task(slot, supervisor, init, threads)
 
@@ -125,7 +125,7 @@ def _failed(error: Exception) -> int:
 def _postponed(slot: Path, lacking: str) -> int:
     try:
         tell_postponed(slot, POSTPONED_S, lacking)
-    except OSError as error:  # no block left on the disk: better a failed task than endless restarts
+    except OSError as error:  # the disk is full: a failed task is better than endless restarts
         return _failed(error)
     _log.warning("postponed for %d s: %s", POSTPONED_S, lacking)
     return ExitCode.OK

@@ -1,7 +1,7 @@
-"""A task's side of the BOINC runtime protocol: a thread that talks to the client from before Keras is unpacked.
+"""A task's side of the BOINC runtime protocol: a thread that talks to the client, started before Keras is unpacked.
 
-Requests reach the training between two batches. Before the first batch there is no training to ask, so a suspension
-stops the main thread by a signal, possibly in the middle of an import.
+The training receives requests between two batches. Before the first batch it cannot, so a suspension stops the main
+thread by a signal, possibly in the middle of an import.
 """
 
 import logging
@@ -22,12 +22,12 @@ from vcdl.client.supervisor import Request
 from vcdl.client.time_share import TimeShare
 
 _TICK_S = 0.1
-"""Seconds between two looks at the client's messages: BOINC's client sends at most one a
-second, so none is missed."""
+"""Seconds between two reads of the client's messages: BOINC's client sends at most one a second, so none is missed."""
 _STATUS_EVERY_S = 1.0
 """Seconds between two status messages, as BOINC's own API sends them."""
 _THROTTLED_S = 3.0
-"""The client throttles a task by suspending it every other second, which is not worth a checkpoint each time."""
+"""Seconds of suspension before the training pauses: the client throttles a task by suspending it every other second,
+which is not worth a checkpoint each time."""
 _SILENCE_S = 30.0
 """Seconds without a heartbeat after which the client counts as dead, as in BOINC's own library."""
 _SILENCE_WITH_PID_S = 300.0
@@ -35,7 +35,8 @@ _SILENCE_WITH_PID_S = 300.0
 _END_WITHIN_S = 45.0
 """Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
-"""Longest wait for the client to take the last figures, so that a client that is gone does not keep the task."""
+"""Longest wait, in seconds, until the client has read the last figures, so that a dead client does not block the task.
+"""
 _NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ class BoincSupervisor:
         self._slot = slot
         self._may_go_on = threading.Event()
         self._may_go_on.set()
-        """Event that is set unless the training has to wait."""
+        """Event that is cleared while the training has to wait."""
         self._asked_to_quit = False
         self._end_by_s: float | None = None
-        """Monotonic time by which a requested quit must be over; None without one."""
+        """Monotonic time by which a requested quit must be over; None: no quit was requested."""
         self._finish_now = False
         self._network_suspended = False
         self._is_training = False
@@ -63,14 +64,14 @@ class BoincSupervisor:
         self._heard_s = time.monotonic()
         self._suspended_since_s = 0.0
         self._suspended_s = 0.0
-        """Seconds of suspension, which are none of the task's."""
+        """Seconds of suspension, which are left out of the task's time."""
         self._time = TimeShare(init.elapsed_s, lambda: time.monotonic() - self._suspended_s)
         self._checkpoint_cpu_s = init.cpu_s
         self._thread = threading.Thread(target=self._talk, name="boinc", daemon=True)
 
     def __enter__(self) -> Self:
         """Start talking to the client. Until the training asks for the first time, a quit ends the process at once."""
-        # A signal stops the main thread wherever it is. An event would only be looked at between two batches, and
+        # A signal stops the main thread wherever it is. An event would only be checked between two batches, and
         # importing Keras takes seconds.
         self._former_handler = signal.signal(signal.SIGUSR1, self._wait_while_starting)
         # System calls of an import are restarted after the signal instead of failing with EINTR.
@@ -88,7 +89,7 @@ class BoincSupervisor:
         self._may_go_on.wait()
 
     def quit(self) -> None:
-        """Ask for a checkpoint and the end. Takes no lock, so a signal handler may call it."""
+        """Request a checkpoint and the end. Takes no lock, so a signal handler may call it."""
         self._asked_to_quit = True
 
     def may_use_network(self) -> bool:
@@ -98,8 +99,8 @@ class BoincSupervisor:
     def request(self) -> Request:
         self._is_training = True
         self._asked += 1
-        # Waits here instead of answering PAUSE at once: a pause writes a checkpoint, and throttling suspends every
-        # other second.
+        # Wait here instead of answering PAUSE at once: a pause writes a checkpoint, and throttling suspends every other
+        # second.
         may_go_on = self._may_go_on.wait(_THROTTLED_S)
         if self._asked_to_quit:
             return Request.QUIT
@@ -145,7 +146,7 @@ class BoincSupervisor:
             return
         if "<abort/>" in message:
             self._leave(EXIT_ABORTED, "aborted by the BOINC client")
-        # A quit wins over a suspension that comes with it: the client waits for the end.
+        # A quit overrides a suspension that comes with it, as the client waits for the end.
         if "<quit/>" in message:
             self.quit()
         elif "<suspend/>" in message:
@@ -162,12 +163,12 @@ class BoincSupervisor:
             signal.raise_signal(signal.SIGUSR1)  # its handler runs in the main thread
 
     def _wait_while_starting(self, _signal: int, _frame: FrameType | None) -> None:
-        while self._is_starting and not self._may_go_on.is_set():  # not its wait, which the signal may interrupt
+        while self._is_starting and not self._may_go_on.is_set():  # not inside `wait`, which the signal may interrupt
             time.sleep(_TICK_S)
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the training cannot ask yet, or still works on its first batch, which takes long."""
+        """Whether the training has not asked yet, or is still at its first batch, which takes long."""
         return self._asked < 2
 
     def _look_around(self) -> None:
@@ -181,7 +182,7 @@ class BoincSupervisor:
         if not self._init.client_pid:
             return silence_s > _SILENCE_S
         try:
-            # Signal 0 only asks whether the process exists.
+            # Signal 0 only checks whether the process exists.
             os.kill(self._init.client_pid, 0)
         except ProcessLookupError:
             return True
@@ -190,7 +191,7 @@ class BoincSupervisor:
         return silence_s > _SILENCE_WITH_PID_S
 
     def _tell_status(self) -> bool:
-        share = self._time.share  # without one the client goes by the server's estimate, or by what it heard last
+        share = self._time.share  # without one the client uses the server's estimate, or the last value
         fraction = "" if share is None else f"<fraction_done>{share:e}</fraction_done>\n"
         return self._channels.send(
             Channel.STATUS,
@@ -211,7 +212,7 @@ class BoincSupervisor:
             self._leave(0, "ends without a new checkpoint: the training did not stop in time")
 
     def _cpu_s(self) -> float:
-        """Processor time of this task so far: earlier processes, this one and its children."""
+        """Return the processor seconds of this task so far: of earlier processes, this one and its children."""
         times = os.times()
         return self._init.cpu_s + time.process_time() + times.children_user + times.children_system
 

@@ -29,7 +29,11 @@ class Channels:
     """A task's end of the channels."""
 
     def __init__(self, slot: Path) -> None:
-        """Map the slot's file. Raises SlotError."""
+        """Map the slot's file.
+
+        Raises:
+            SlotError: The file is missing or has the wrong size.
+        """
         try:
             with (slot / CHANNELS_FILE).open("r+b") as file:
                 self._memory = mmap.mmap(file.fileno(), _CHANNELS * _CHANNEL_BYTES)
@@ -37,11 +41,11 @@ class Channels:
             raise SlotError(f"{CHANNELS_FILE} cannot be used ({error}): restart the BOINC client") from error
 
     def is_full(self, channel: Channel) -> bool:
-        """Return whether a message waits in the channel."""
+        """Return whether the channel contains an unread message."""
         return self._memory[channel * _CHANNEL_BYTES] != 0
 
     def receive(self, channel: Channel) -> str | None:
-        """Take the message that waits in the channel; None without one."""
+        """Remove and return the channel's message; None: there is none."""
         if not self.is_full(channel):
             return None
         begin = channel * _CHANNEL_BYTES
@@ -51,7 +55,7 @@ class Channels:
         return text.decode("utf-8", errors="replace")
 
     def send(self, channel: Channel, message: str) -> bool:
-        """Put a message of at most 1022 bytes into the channel; False while the previous one was not taken."""
+        """Write a message of at most 1022 bytes into the channel; return False while the previous one is unread."""
         data = message.encode()
         if len(data) > _TEXT_LIMIT_BYTES:
             raise ValueError(f"a message of {len(data)} bytes for a channel that takes {_TEXT_LIMIT_BYTES}")

@@ -22,7 +22,7 @@ from vcdl.wire.npz_form import opened_npz
 from vcdl.wire.workunit import STAGES, Workunit
 
 _FORMAT = 1
-"""Version of the layout: a checkpoint of another one is ignored, so that the client may be updated in mid-task."""
+"""Version of the layout, so that a client may be updated in mid-task: a checkpoint of another version is ignored."""
 _HEADER_LIMIT_BYTES = 10_000
 """Largest header that is read: ours are far smaller, and a damaged length must not fill the memory."""
 _log = logging.getLogger(__name__)
@@ -33,17 +33,21 @@ class Position:
     """Progress in a workunit."""
 
     samples: int = 0
-    """Samples trained so far, over all local epochs; they fix local epoch and batch."""
+    """Samples trained so far, over all local epochs; local epoch and batch follow from it."""
     loss_sum: float = 0.0
     """Sum of the losses of the newest local epoch's samples."""
     train_s: float = 0.0
     """Seconds of training, over all restarts, without pauses."""
     times_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of the other stages (vcdl.wire.workunit.STAGES), likewise; in a checkpoint only."""
+    """Seconds of the other stages (vcdl.wire.workunit.STAGES), over all restarts; empty except in a checkpoint."""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Self:
-        """Decode a position. Raises ValueError, KeyError, TypeError."""
+        """Decode a position.
+
+        Raises:
+            ValueError, KeyError, TypeError: It is none.
+        """
         samples, loss_sum, train_s = raw["samples"], float(raw["loss_sum"]), float(raw["train_s"])
         if type(samples) is not int or not (
             0 <= samples < 2**63 and math.isfinite(loss_sum) and 0 <= train_s < math.inf
@@ -57,13 +61,17 @@ class Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A position in a workunit, and the trainer's state there."""
+    """A position in a workunit, with the trainer's state there."""
 
     position: Position
     state: TrainerState
 
     def write(self, folder: Path, workunit: Workunit) -> None:
-        """Write it atomically; raises OSError and leaves nothing behind."""
+        """Write the checkpoint as a whole; if that fails, leave nothing behind.
+
+        Raises:
+            OSError: It cannot be written.
+        """
         header = {"format": _FORMAT, "workunit": _digest(workunit), "position": asdict(self.position)}
         arrays: dict[str, npt.NDArray[Any]] = {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
@@ -83,7 +91,8 @@ class Checkpoint:
         try:
             with opened_npz(path) as file:
                 header = _header(file.read("header"))
-                # The whole description and not the name: the same name with another rate or base must start over.
+                # The whole description is compared and not the name: the same name with another rate or base must start
+                # over.
                 if header["workunit"] != _digest(workunit):
                     raise ValueError("it belongs to another workunit")
                 if len(file.names) != 2 + len(like.optimizer) + len(like.seeds):

@@ -1,6 +1,6 @@
-"""Compile a model by names that Keras knows with plain JSON arguments, never code.
+"""Compile a model from names that Keras knows and plain JSON arguments, never from code.
 
-An object is only made by calling a class of Keras' public name space, because Keras' own `get()` also takes
+An object is only created by calling a class of Keras' public name space, because Keras' own `get()` also accepts
 configurations that name modules.
 """
 
@@ -17,13 +17,13 @@ from vcdl.wire.workunit import Named, Training
 
 _BASES = "Loss Metric Optimizer OptimizerMap MultiOptimizer LossScaleOptimizer MeanMetricWrapper Mean Sum"
 _NOT_BY_NAME = frozenset(_BASES.split())
-"""Base classes, and classes whose constructor takes another object or a function."""
+"""Classes that cannot be named: base classes, and those whose constructor takes another object or a function."""
 LOSS_SCALING = (
     "the scale of a LossScaleOptimizer does not travel between machines: use `training > precision: mixed_bfloat16`, "
     "which needs none"
 )
 _WORDS = frozenset({*BY_SHAPE.values(), PERPLEXITY})
-"""Metrics that Keras has no class for."""
+"""Names of metrics that Keras has no class for."""
 
 
 _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
@@ -44,7 +44,7 @@ _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
 def compile_model(
     model: Any, training: Training, *, weigh_metrics: bool = False, is_plain: bool = False, loss_weight: float = 1.0
 ) -> None:
-    """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`. Raises JobError.
+    """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`.
 
     Args:
         model: The model.
@@ -52,6 +52,9 @@ def compile_model(
         weigh_metrics: Weigh samples in metrics too.
         is_plain: Use only Keras' own classes, so that the model can be loaded without VCDL.
         loss_weight: Weight of a single output's loss.
+
+    Raises:
+        JobError: Optimizer, loss or a metric cannot be created.
     """
     if measures_itself(model):
         training = training.without_metrics()
@@ -73,7 +76,7 @@ def compile_model(
 
 
 def _jit_compile() -> str | bool:
-    """Keras' own choice, except for TensorFlow on a CPU: there XLA compiles for seconds and halves the speed."""
+    """Return Keras' own choice, except for TensorFlow on a CPU: there XLA compiles for seconds and halves the speed."""
     import keras
 
     on_cpu = keras.backend.backend() == "tensorflow" and not keras.distribution.list_devices("gpu")
@@ -81,7 +84,16 @@ def _jit_compile() -> str | bool:
 
 
 def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any:
-    """Create a Keras optimizer; for a `model`, VCDL's own variant where there is one. Raises JobError."""
+    """Create a Keras optimizer, or VCDL's own variant for a model, where there is one.
+
+    Args:
+        named: Name and arguments.
+        learning_rate: Its rate until a subtask sets another.
+        model: The model that it will train; None: create Keras' own.
+
+    Raises:
+        JobError: Keras has no such optimizer, or refuses the arguments.
+    """
     import keras
 
     facts = facts_of(named.name)
@@ -89,7 +101,7 @@ def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any
         raise JobError(f"training > optimizer: {LOSS_SCALING}, and the optimizer inside of it here")
     if facts.refusal:
         raise JobError(f"training > optimizer: {named.name}: {facts.refusal}")
-    # Each subtask sets its own rate (`MovingMoments.set_rate`), so one given here would be lost without a word.
+    # Each subtask sets its own rate (`MovingMoments.set_rate`), so a rate given here would be overwritten silently.
     if "learning_rate" in named.arguments:
         raise JobError("training > optimizer > learning_rate: give it as training > learning_rate instead")
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
@@ -165,7 +177,11 @@ def loss_unit(named: Named, scale: float) -> float:
 
 
 def make_metric(named: Named, name: str | None = None) -> Any:
-    """Create a Keras metric, or return the word for one that follows from labels, outputs and loss. Raises JobError."""
+    """Create a Keras metric, or return the name of one that follows from labels, outputs and loss.
+
+    Raises:
+        JobError: Keras has no such metric, or refuses the arguments.
+    """
     import keras
 
     if is_own(named):
@@ -178,14 +194,18 @@ def make_metric(named: Named, name: str | None = None) -> Any:
 
 
 def make_metrics(metrics: Sequence[Named], loss: Any) -> list[Any]:
-    """Return the metrics for this loss as Keras takes them, under the job's names for them. Raises JobError."""
+    """Return the metrics for this loss as Keras accepts them, under the job's names for them.
+
+    Raises:
+        JobError: A metric cannot be created.
+    """
     return [_complete(make_metric(named, name), loss) for name, named in metric_names(metrics).items()]
 
 
 def _complete(metric: Any, loss: Any) -> Any:
-    """Return the metric for a word, chosen for the loss.
+    """Return the Keras metric for a name such as `accuracy`, chosen by the loss.
 
-    Keras picks one for `accuracy` by the shapes, which may be wrong for a binary loss.
+    Keras would choose by the shapes, which may be wrong for a binary loss.
     """
     import keras
 
@@ -199,7 +219,7 @@ def _complete(metric: Any, loss: Any) -> Any:
 
 
 def _classes(module: Any, base: type) -> dict[str, type]:
-    """Keras' public subclasses of `base`, by their names in snake case."""
+    """Return Keras' public subclasses of `base`, by their names in snake case."""
     return {
         snake_case(name): found
         for name, found in vars(module).items()
@@ -219,7 +239,7 @@ def _make(
     _check_arguments(key, named, found)
     try:
         return found(**named.arguments, **fixed)
-    except Exception as error:  # each class of Keras refuses an argument in its own way
+    except Exception as error:  # each class of Keras raises another kind of error for an argument
         reason = " ".join(str(error).split())[:300]
         raise JobError(f"{key}: Keras refuses these arguments of {named.name}: {reason}") from error
 

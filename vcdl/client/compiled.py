@@ -1,7 +1,7 @@
-"""Programs that JAX has compiled, kept from task to task by a hash of all that they are made from.
+"""Cache programs that JAX has compiled between tasks, by a hash of everything that they depend on.
 
-A task works on links in its slot, or on copies where links are impossible, and hands over what is new at its end, so
-none ever reads half a program.
+A task works on links in its slot, or on copies where links are impossible, and adds new programs to the cache at its
+end. So no task ever reads half a program.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from pathlib import Path
 from vcdl.files.atomic import whole_file
 
 KEPT_FOLDER = "vcdl_compiled"
-"""The folder of kept programs, in the one that stays."""
+"""The folder of cached programs, inside the folder that persists between tasks."""
 _SLOT_FOLDER = "compiled"
 _SUFFIX = "-cache"
 _KEPT_BYTES = 32 << 20
@@ -25,14 +25,14 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 class CompiledPrograms:
-    """The programs of one project, as a task uses them; a disk that is full or read-only only costs time."""
+    """One project's cache of compiled programs; a disk that is full or read-only only costs time."""
 
     def __init__(self, slot: Path, kept: Path) -> None:
         self._own, self._kept = slot / _SLOT_FOLDER, kept / KEPT_FOLDER
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables by which JAX uses them; it reads them when it is imported."""
+        """Environment variables that make JAX use the cache; it reads them when it is imported."""
         return {
             "JAX_COMPILATION_CACHE_DIR": str(self._own),
             # By default JAX keeps only what took long to compile. A task has many small programs, and each start pays
@@ -42,8 +42,8 @@ class CompiledPrograms:
         }
 
     def take(self) -> None:
-        """Put the programs of earlier tasks into the slot, in place of a killed process' leftovers."""
-        # JAX writes an entry in place, so what a killed process left may be half a program.
+        """Link the programs of earlier tasks into the slot, after removing what a killed process left there."""
+        # JAX writes an entry in place, so a killed process may have left half a program.
         shutil.rmtree(self._own, ignore_errors=True)
         with contextlib.suppress(OSError):
             self._own.mkdir()
@@ -51,7 +51,7 @@ class CompiledPrograms:
                 _link(path, self._own / path.name)
 
     def hand_over(self) -> None:
-        """Keep this task's for the next ones, and remove what is old or too much."""
+        """Add this task's programs to the cache, and remove the oldest beyond the limit."""
         with contextlib.suppress(OSError):
             programs = list(self._own.glob(f"*{_SUFFIX}"))
             if programs:  # other backends make none
@@ -66,7 +66,7 @@ class CompiledPrograms:
 
     def _sweep(self) -> None:
         kept_bytes = 0
-        # The newest stay. A job that has ended leaves programs that no task asks for any more.
+        # The newest stay. No task needs the programs of a job that has ended.
         for made_s, size_bytes, path in sorted(map(_described, self._kept.glob(f"*{_SUFFIX}")), reverse=True):
             kept_bytes += size_bytes
             if kept_bytes > _KEPT_BYTES or time.time() - made_s > _KEPT_S:
@@ -74,7 +74,11 @@ class CompiledPrograms:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give a file a second name; on another file system, as in a container, copy it. Raises OSError."""
+    """Link a file to a second name; on another file system, as in a container, copy it.
+
+    Raises:
+        OSError: Neither is possible.
+    """
     try:
         os.link(source, target)
     except OSError as error:
@@ -87,8 +91,8 @@ def _link(source: Path, target: Path) -> None:
 def _is_whole(path: Path) -> bool:
     """Return whether a compiled program was written completely.
 
-    On a full disk JAX leaves a part of one and never rewrites it. One compressed by zstandard counts as complete:
-    delivered Pythons have only zlib.
+    On a full disk JAX leaves a part of a program and never rewrites it. A program compressed by zstandard is assumed to
+    be complete: delivered Pythons have only zlib.
     """
     content = path.read_bytes()
     if content[:4] == _ZSTANDARD:

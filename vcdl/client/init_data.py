@@ -1,4 +1,7 @@
-"""Read a task's init_data.xml. It holds the volunteer's account key: nothing else is kept, no message quotes it."""
+"""Read a task's init_data.xml.
+
+It contains the volunteer's account key, which is neither stored nor shown in messages.
+"""
 
 import math
 import os
@@ -11,11 +14,11 @@ from vcdl.client.slot import SlotError
 
 INIT_DATA_FILE = "init_data.xml"
 _SIZE_LIMIT_BYTES = 4_000_000
-"""Largest init_data.xml that is read: it holds preferences and names, so a larger file is no such file."""
+"""Largest init_data.xml that is read: it contains preferences and names, so a larger file is no such file."""
 _END = "</app_init_data>"
 _VALUE = re.compile(r"<(\w+)>(.*)</\1>\s*")
 PROJECT_VARIABLE, KEPT_VARIABLE = "VCDL_PROJECT", "VCDL_KEPT"
-"""Where a container has the project's folder, which is read-only there, and a folder that stays from task to task."""
+"""Variables that name a container's read-only folder of the project, and a folder that persists between tasks."""
 _FOREIGN = re.compile(r"<project_preferences>.*?</project_preferences>", re.DOTALL)
 """A section that belongs to the project and may use any name."""
 
@@ -27,17 +30,17 @@ class InitData:
     project: Path
     """The project's folder, as this process sees it."""
     client_pid: int = 0
-    """Process number of the client; 0 when it does not tell."""
+    """Process number of the client; 0: unknown."""
     cpu_s: float = 0.0
-    """Processor time of this task up to its last checkpoint."""
+    """Processor seconds of this task up to its last checkpoint."""
     elapsed_s: float = 0.0
-    """Time that this task ran before this process."""
+    """Seconds that this task ran before this process."""
     checkpoint_period_s: float = 0.0
-    """Seconds between checkpoints that the volunteer asks for; 0 if there is no preference."""
+    """The volunteer's preferred seconds between checkpoints; 0: no preference."""
     cpus: float = 1.0
-    """Cores that the task may use, on average."""
+    """Number of cores that the task may use, on average."""
     memory_bytes: float = 0.0
-    """The server's bound on the task's memory; 0 without one."""
+    """The server's limit on the task's memory; 0: none."""
     gpu_type: str = ""
     """`NVIDIA`, `ATI`, …; empty for a task without a GPU."""
     gpu_device: int = -1
@@ -45,12 +48,16 @@ class InitData:
 
     @property
     def kept(self) -> Path:
-        """The folder for what tasks keep for later ones: the project's, or a container's volume."""
+        """The folder for files that later tasks reuse: the project's, or a container's volume."""
         return Path(os.environ.get(KEPT_VARIABLE) or self.project)
 
     @classmethod
     def read(cls, slot: Path) -> Self:
-        """Read a slot's init_data.xml. Raises SlotError."""
+        """Read a slot's init_data.xml.
+
+        Raises:
+            SlotError: The file is missing or invalid.
+        """
         try:
             with (slot / INIT_DATA_FILE).open(encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read(_SIZE_LIMIT_BYTES)
@@ -71,9 +78,9 @@ class InitData:
 
 
 def _values(text: str) -> dict[str, str]:
-    """Return the values at the top level, which stand unindented, one per line.
+    """Return the values at the top level, which are unindented, one per line.
 
-    The file is no XML: folder names stand in it unescaped.
+    The file is no valid XML, as it contains folder names unescaped.
     """
     if not text.lstrip().startswith("<app_init_data>") or _END not in text:
         raise SlotError(f"{INIT_DATA_FILE} is not whole: restart the BOINC client")
@@ -83,7 +90,7 @@ def _values(text: str) -> dict[str, str]:
         if match is None:
             continue
         name, value = match.groups()
-        # A name that stands twice may have been put there by a folder's name. Neither value can be believed.
+        # A folder's name may imitate a value. So if a name occurs twice, neither value can be trusted.
         if name in _NAMES and values.setdefault(name, value) != value:
             raise SlotError(f"{INIT_DATA_FILE} has two different values of {name}: restart the BOINC client")
     return values

@@ -29,28 +29,40 @@ class Shard:
     x: npt.NDArray[Any]
     y: npt.NDArray[Any]
     weights: npt.NDArray[np.float32] | None = None
-    """The weight of each sample, shape (n,); None: all alike."""
+    """The weight of each sample, shape (n,); None: all are equal."""
 
     def __len__(self) -> int:
         return len(self.x)
 
 
 ShardReader = Callable[[Path, Normalisation, Mapping[str, tuple[int | None, ...]], Sequence[str]], Shard]
-"""The form of `read_shard`."""
+"""A function with the arguments of `read_shard`."""
 
 
 def read_workunit(folder: Path) -> Workunit:
-    """Read workunit.json from a folder. Raises WorkunitError."""
+    """Read workunit.json from a folder.
+
+    Raises:
+        WorkunitError: The file is missing or invalid.
+    """
     return Workunit.from_json(_text(folder / DESCRIPTION_FILE))
 
 
 def read_model_json(folder: Path) -> str:
-    """Return the text of model.json, unchecked. Raises WorkunitError."""
+    """Return the text of model.json, unchecked.
+
+    Raises:
+        WorkunitError: The file is missing or too large.
+    """
     return _text(folder / MODEL_FILE)
 
 
 def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) -> tuple[Vector, str]:
-    """Return the initial weights, a version of the workunit's job, and their checksum. Raises WeightsFileError."""
+    """Return the initial weights with their checksum, after checking that they are this version of the workunit's job.
+
+    Raises:
+        WeightsFileError: They are not, or the file is damaged.
+    """
     vector, text = down_encoding(workunit.transport, layout).read(path)
     header = ParamsHeader.from_json(text)
     expected = ParamsHeader(workunit.job, version, layout.fingerprint)
@@ -67,13 +79,16 @@ def read_shard(
     input_shapes: Mapping[str, tuple[int | None, ...]],
     outputs: Sequence[str] = (),
 ) -> Shard:
-    """Return the training data, normalised. Raises WorkunitError.
+    """Return the training data, normalised.
 
     Args:
         folder: The workunit's folder.
         normalisation: How to scale the samples.
         input_shapes: Shape of one sample, by input.
         outputs: Names of the outputs, if there are several.
+
+    Raises:
+        WorkunitError: The shard is damaged, or does not fit the model.
     """
     x, y, weights = _arrays(folder / SHARD_FILE)
     _check_arrays(x, y, input_shapes, outputs)
@@ -88,10 +103,14 @@ def read_shard(
 
 
 def _arrays(path: Path) -> tuple[Any, Any, Any]:
-    """Return x, y and the weights, not checked yet. Raises WorkunitError."""
+    """Return x, y and the weights, not checked yet.
+
+    Raises:
+        WorkunitError: The file cannot be read.
+    """
     try:
         with opened_npz(path) as file:
-            # Encoded pictures bring `ends` and `shape` as well (vcdl.wire.jpeg). Anything else is another kind of file.
+            # Encoded pictures have `ends` and `shape` as well (vcdl.wire.jpeg). Anything else is another kind of file.
             if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:
                 raise WorkunitError(f"{path.name} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
             with unneeded_shown():  # Pillow
@@ -129,7 +148,11 @@ def _check_shapes(inputs: Mapping[str, Any], input_shapes: Mapping[str, tuple[in
 
 
 def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Raises ValueError."""
+    """Return labels in the type that Keras' losses accept.
+
+    Raises:
+        ValueError: A label is too large or not finite.
+    """
     # Keras' sparse losses take int32. A larger label would wrap round to another class.
     if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
         raise ValueError("y holds labels beyond 32 bits")
@@ -137,7 +160,11 @@ def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _checked_weights(weights: npt.NDArray[Any], samples: int) -> npt.NDArray[np.float32]:
-    """Raises WorkunitError."""
+    """Return the samples' weights as float32.
+
+    Raises:
+        WorkunitError: They are not one non-negative number per sample.
+    """
     if weights.shape != (samples,) or weights.dtype.kind != "f" or not np.isfinite(weights).all() or weights.min() < 0:
         raise WorkunitError(f"{SHARD_FILE}: weights of shape {weights.shape}, expected a number ≥ 0 for each sample")
     return weights.astype(np.float32)

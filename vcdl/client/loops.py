@@ -1,4 +1,4 @@
-"""Many batches in one call, with the results of `train_on_batch` to the last bit, without its milliseconds."""
+"""Train many batches in one call, with results equal to `train_on_batch` to the last bit, but without its overhead."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -12,22 +12,22 @@ from vcdl.wire.inputs import as_keras_takes
 
 Array = npt.NDArray[Any]
 Data = tuple[Array, ...]
-"""A shard's inputs and labels, and how much each sample counts where not all count alike; each of shape (n, …)."""
+"""A shard's inputs and labels, and the samples' weights where they are not all equal; each of shape (n, …)."""
 _Batch = tuple[Array | dict[str, Array], ...]
 
 
 class TrainLoop(Protocol):
-    """Trains a compiled model."""
+    """The interface of a training loop for a compiled model."""
 
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
-        """Train samples in this order, batch after batch; returns each batch's mean loss before its step."""
+        """Train samples in this order, batch after batch, and return each batch's mean loss before its step."""
 
 
 def loop_of(model: Any) -> TrainLoop:
     """Return the fastest training loop for a compiled model on this process' backend."""
     import keras
 
-    if own_code.is_loaded():  # its steps, layers and losses may do whatever Keras' own loop allows
+    if own_code.is_loaded():  # the job's own steps, layers and losses may do whatever Keras' own loop allows
         return BatchLoop(model)
     backend = keras.backend.backend()
     if backend == "tensorflow" and not model.jit_compile:
@@ -38,7 +38,7 @@ def loop_of(model: Any) -> TrainLoop:
 
 
 class BatchLoop:
-    """Batch after batch by Keras' public method: PyTorch, and TensorFlow with XLA."""
+    """Trains batch after batch by Keras' public method: for PyTorch, and TensorFlow with XLA."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -55,7 +55,7 @@ class BatchLoop:
 
 
 class _GraphLoop:
-    """TensorFlow: the loop over the batches is a part of the graph. One trace serves batches of any size."""
+    """For TensorFlow: the loop over the batches is a part of the graph. One trace serves batches of any size."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -113,7 +113,7 @@ def _traced_loop(model: Any, kinds: Any) -> Any:
 
 
 class _StateLoop:
-    """JAX: the state stays with the compiled step from batch to batch, and enters the model after the last one."""
+    """For JAX: the state stays with the compiled step between batches, and is set in the model after the last one."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -136,14 +136,17 @@ class _StateLoop:
 
 
 def _compiled_step(model: Any) -> Any:
-    """(trained, optimizer's, others, metrics, data) → the loss before the step, the first three after it, in place."""
+    """Compile a function (trained, optimizer's, others, metrics, data) → the loss before the step and the new state.
+
+    The first three arguments are updated in place.
+    """
     import jax
 
     def step(trained: Any, optimizer: Any, others: Any, fresh: Any, data: Any) -> Any:
         logs, (trained, others, optimizer, _) = model.train_step((trained, others, optimizer, fresh), data)
         return logs["loss"], trained, optimizer, others
 
-    # The old weights and optimizer variables are given to the step, so that it can update them in place.
+    # The old weights and optimizer variables are donated to the step, so that it can update them in place.
     return jax.jit(step, donate_argnums=(0, 1))
 
 

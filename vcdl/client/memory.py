@@ -1,4 +1,4 @@
-"""Memory that a new process can get: the machine's, or what is left of a container's or a service's share of it."""
+"""Find the memory that a new process can get: the machine's, or what a container's or a service's limit leaves."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 _GROUPS = "sys/fs/cgroup"
 _FORMS = (("memory.max", "memory.current", "inactive_file"),
           ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))  # fmt: skip
-"""Files of control groups, versions 2 and 1: the limit, what is used, and the part of it that is given back when asked
-for."""
+"""Files of control groups, versions 2 and 1: the limit, the used bytes, and the name of the reclaimable part of these.
+"""
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int | None:
-    """Memory that a new process can get without swapping; None where the system does not tell (only Linux does)."""
+    """Return the bytes that a new process can get without swapping; None if unknown (Linux only)."""
     free = [free_bytes for group in _groups(root) if (free_bytes := _free_of(group)) is not None]
     if (free_bytes := number_in(root / "proc/meminfo", "MemAvailable:")) is not None:
         free.append(free_bytes * 1024)
@@ -36,7 +36,7 @@ def _groups(root: Path) -> Iterator[Path]:
 
 
 def _free_of(group: Path) -> int | None:
-    """Return what is left of a group's limit, or None if it has no limit."""
+    """Return the free bytes below a group's limit, or None if it has no limit."""
     for limit, used, given_back in _FORMS:
         most_bytes, used_bytes = number_in(group / limit), number_in(group / used)
         if most_bytes is not None and used_bytes is not None:
@@ -45,7 +45,7 @@ def _free_of(group: Path) -> int | None:
 
 
 def number_in(path: Path, name: str = "") -> int | None:
-    """Return the number in a file, or after a name in it, or None."""
+    """Return the number in a file, or the one after a name in it, or None."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
         return next(int(words[bool(name)]) for words in lines if not name or words[:1] == [name])

@@ -1,4 +1,7 @@
-"""Load a model from its JSON without running code that came with it: all is in `vcdl.client.allowed`, or the job's."""
+"""Load a model from its JSON without running code that came with it, except the job's own where that is permitted.
+
+Every class and function is one of `vcdl.client.allowed`, or of the job's own code.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +28,8 @@ from vcdl.errors import ModelError, one_line
 from vcdl.wire.weights import Vector, assign_frozen
 
 SIZE_LIMIT_BYTES = 20_000_000
-"""Largest JSON of a model, so that a hostile one cannot fill the memory: a model of a thousand layers has about 1
-MB."""
+"""Largest JSON of a model, so that a hostile one cannot fill the memory: a model of a thousand layers has about 1 MB.
+"""
 _VALUES_LIMIT = 500_000
 """Most values in the JSON, because each takes up to 200 bytes of memory, however short its text. A model of a thousand
 layers has some 60 000."""
@@ -34,21 +37,21 @@ _DEPTH_LIMIT = 100
 """Most levels of nested JSON, because Python's recursion is limited; a model inside a model takes six."""
 _WRITTEN = "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes"
 _KEYS = frozenset(_WRITTEN.split())
-"""All keys that may stand next to `class_name`."""
+"""All keys that may occur next to `class_name`."""
 _OWN_CLASS = (
     "a class of its own, and no code of a job runs on a client; build the model of Keras' layers with keras.Sequential "
     "or keras.Model(inputs, outputs), or let `model > code` send yours to machines of your own"
 )
 _END = object()
 TARGET_SCALE = "target_scale"
-"""The last layer of a model whose targets are of an unusual scale (vcdl.models.scaled_output)."""
+"""The name of the last layer of a model whose targets are of an unusual scale (vcdl.models.scaled_output)."""
 
 
 def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: bool = True) -> Any:
-    """Load the keras.Model that `to_json()` described. The client, the evaluator and the export all begin here.
+    """Load the keras.Model that `to_json()` described. Client, evaluator and export all use this.
 
     Args:
-        model_json: Text that `to_json()` wrote, with the job's own code where it brings some.
+        model_json: Text that `to_json()` wrote, with the job's own code where it has some.
         frozen: Weights that no training changes, shape (m,); None: fresh ones.
         draws_weights: Draw the other weights. Without it they are zeros, also in the model's own JSON.
 
@@ -110,9 +113,9 @@ def _check_weights(model: Any) -> None:
 
 
 def _finish_state(model: Any) -> None:
-    """Let layers compute what they derive from their weights, as Keras lets them when it loads a `.keras` file.
+    """Let layers compute values derived from their weights, as Keras does when it loads a `.keras` file.
 
-    Assigning a variable does not tell its layer. An adapted Normalization keeps mean and variance as constants, which
+    Assigning a variable does not notify its layer. An adapted Normalization keeps mean and variance as constants, which
     stayed at 0 and 1: a run trained on raw numbers, and the exported model normalised. Each such layer reads its own
     variables back, by Keras' own method. All these variables are frozen, so no later `assign` changes them.
     """
@@ -129,7 +132,10 @@ def _read_back(layer: Any) -> None:
 
 
 def freeze_later_weights(model: Any) -> None:
-    """Freeze what a frozen layer builds inside itself, such as attention's projections: Keras builds it as trained."""
+    """Freeze the weights that a frozen layer builds inside itself, such as attention's projections.
+
+    Keras builds them as trained.
+    """
     import keras
 
     for layer in model._flatten_layers(include_self=False):
@@ -139,7 +145,7 @@ def freeze_later_weights(model: Any) -> None:
 
 
 def thaw_as_loaded(model: Any) -> None:
-    """Undo `freeze_later_weights`: the weights are trained that are once Keras has loaded the saved model."""
+    """Undo `freeze_later_weights`: train the same weights as Keras does after loading the saved model."""
     import keras
 
     for layer in model._flatten_layers(include_self=False):
@@ -154,12 +160,16 @@ def _can_be_shared(weight: Any) -> bool:
 
 
 def checked_config(model_json: str) -> dict[str, Any]:
-    """Check a model's JSON, and return its configuration. This needs no Keras. Raises ModelError."""
+    """Check a model's JSON without Keras, and return its configuration.
+
+    Raises:
+        ModelError: It is not a safe model.
+    """
     return _checked(model_json)[0]
 
 
 def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
-    """Return the configuration, the code that it brings, and the settings of parts (vcdl.client.parts)."""
+    """Return the configuration, the code that it contains, and the settings of parts (vcdl.client.parts)."""
     # The size first, before anything parses the text.
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
@@ -189,20 +199,28 @@ def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
 
 
 def own_parts(model_json: str) -> dict[str, Any]:
-    """Return the classes and functions of the job's own code in a model, as Keras takes them. Raises ModelError."""
+    """Return the classes and functions of the job's own code in a model, as Keras expects them.
+
+    Raises:
+        ModelError: The code cannot be loaded.
+    """
     config, code, _ = _checked(model_json)
     return {} if code is None else code.objects(_objects(config))
 
 
 def new_names() -> None:
-    """Let Keras number its names from the beginning: a subclass names its layers anew, and weights go by names."""
-    from keras.src.utils.naming import reset_uids  # `keras.utils.clear_session` would end other models as well
+    """Make Keras number its names from the start, as a subclass names its layers anew and names identify weights."""
+    from keras.src.utils.naming import reset_uids  # `keras.utils.clear_session` would invalidate other models as well
 
     reset_uids()
 
 
 def know_ends(model: Any) -> None:
-    """Let a subclassed model know its inputs and outputs, as others do. Raises ModelError."""
+    """Set the inputs and outputs of a subclassed model, as other models have them.
+
+    Raises:
+        ModelError: They are not known.
+    """
     if getattr(model, "inputs", None) or not model.built:
         return
     import keras
@@ -218,14 +236,14 @@ def know_ends(model: Any) -> None:
 
 
 def _draw_nothing(config: Any) -> None:
-    """Let all weights that would be drawn at random begin with 0. JAX compiles a program for each shape to draw."""
+    """Make all weights that would be drawn at random start as 0, as JAX compiles a program for each shape to draw."""
     for part in _objects(config):
         if part.get("module") == "keras.initializers" and part["class_name"] in RANDOM_INITIALIZERS:
             part |= {"class_name": "Zeros", "config": {}, "registered_name": None}
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object in the tree that Keras might take for a class, and remove compile settings."""
+    """Yield every JSON object in the tree that Keras might treat as a class, and remove compile settings."""
     # A stack of iterators and no recursion: the depth of a hostile file is the attacker's choice.
     waiting: list[Iterator[Any]] = [iter((config,))]
     while waiting:
@@ -259,7 +277,7 @@ def _check_object(part: dict[str, Any]) -> None:
 
 
 def _is_constant(config: Any) -> bool:
-    """Return whether this is an array of numbers, of a type that takes no more memory than they do."""
+    """Return whether this is an array of numbers, of a type that needs no more memory than they do."""
     if not isinstance(config, dict) or set(config) != {"value", "dtype"} or config["dtype"] not in CONSTANT_TYPES:
         return False
     waiting = [config["value"]]
@@ -278,7 +296,7 @@ _VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "__ellipsis__": lambda config: config == {},
     **dict.fromkeys(CONSTANTS, _is_constant),
 }
-"""Objects other than plain values that may stand between layers, by their `class_name`."""
+"""`class_name` → check, for objects other than plain values that may occur between layers."""
 
 
 def _check_function(part: dict[str, Any]) -> None:
@@ -299,7 +317,7 @@ def _check_class(part: dict[str, Any]) -> None:
     # examined.
     if class_name not in CLASSES.get(module, ()):
         raise ModelError(f"the model holds {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")
-    # A registered name would let Keras look a custom class up in its own table.
+    # A registered name would make Keras search its own table for a custom class.
     if registered not in (None, class_name):
         raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {ADVICE}")
     if not isinstance(part.get("config"), dict):
@@ -370,7 +388,7 @@ def last_layers(model: Any) -> set[int]:
 
 
 def target_scale(model: Any) -> float:
-    """Return the scale of what a model predicts if it is known, otherwise 1."""
+    """Return the scale of a model's predictions if it is known, otherwise 1."""
     import numpy as np
 
     last = model.layers[-1] if model.layers else model

@@ -1,4 +1,4 @@
-"""The optimizer variables that travel with the weights: Adam needs a thousand steps to learn its second moments."""
+"""The optimizer variables that are sent with the weights: Adam needs a thousand steps to learn its second moments."""
 
 import re
 from collections.abc import Iterator
@@ -12,20 +12,24 @@ from vcdl.wire.weights import SECOND_MOMENTS, Vector
 from vcdl.wire.workunit import Training
 
 _STAYS = ("learning_rate", "first_moment_factor", "_average", "gradient_accumulator")
-"""Variables that do not travel: the subtask's rates, averages of weights, from which the upload is made, and gradients
-that no step has taken yet."""
+"""Variables that are not sent: the subtask's rates, averages of weights, which the upload is made from, and gradients
+that no step has used yet."""
 _MOST_STEPS = 2**30
-"""Largest step number that is handed on, because JAX counts in 32 bits and would overflow."""
+"""Largest step number that is sent, because JAX counts in 32 bits and would overflow."""
 _COUNT = "iteration"
 _NUMBERED = re.compile(r"variable_\d+")
-"""Keras' name for a variable that the optimizer does not name; it counts those of the process."""
+"""Keras' name for a variable that the optimizer does not name, with a number counted over the process."""
 
 
 class MovingMoments:
-    """The variables of one built optimizer that travel."""
+    """The variables of one built optimizer that are sent."""
 
     def __init__(self, optimizer: Any, training: Training) -> None:
-        """Choose them by `training`. Raises JobError when the optimizer has none of the wanted kind."""
+        """Choose the variables by `training`.
+
+        Raises:
+            JobError: The optimizer has none of the wanted kind.
+        """
         which = training.share_optimizer_state
         if which == "auto" and facts_of(training.optimizer.name).begins_well:
             which = "none"
@@ -33,9 +37,9 @@ class MovingMoments:
         self._optimizer = optimizer
         decay = getattr(optimizer, "beta_1", getattr(optimizer, "adam_beta_1", 0.0))
         self._first_decay = 0.0 if which == "all" else float(decay)
-        """Adam's β₁ where the first moment stays; 0: there is none, or it travels."""
+        """Adam's β₁ where the first moment is not sent; 0: there is none, or it is sent."""
         self._before: int | None = None
-        """Steps before the subtask, by the count that travels; None: none does."""
+        """Steps before the subtask, by the step count that was sent; None: none was."""
         self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
         if not any(len(variable.shape) for variable in self._variables):
             if which in ("second_moment", "all"):
@@ -59,7 +63,7 @@ class MovingMoments:
         return np.concatenate([np.zeros(0, np.float32), *(array.astype(np.float32).reshape(-1) for array in arrays)])
 
     def assign(self, values: Vector) -> None:
-        """Set the variables from `values`, shape (m,). An impossible value becomes the nearest possible one."""
+        """Set the variables from `values`, shape (m,). An impossible value is replaced by the nearest possible one."""
         begin = 0
         for variable in self._variables:
             size = int(np.prod(variable.shape))
@@ -67,7 +71,7 @@ class MovingMoments:
             begin += size
             if _name(variable) == _COUNT:
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
-                value -= value % self._batches_a_step  # the gradients of a step that started elsewhere are not here
+                value -= value % self._batches_a_step  # a step started elsewhere: its gradients were not sent
                 self._before = int(value) // self._batches_a_step
             elif _name(variable).endswith(SECOND_MOMENTS):
                 # Rounding and averaging may leave a second moment slightly negative, and a step divides by its root.
@@ -75,7 +79,7 @@ class MovingMoments:
             variable.assign(value)
 
     def set_rate(self, rate: float, batches: int, done: int = 0) -> None:
-        """Set the rate of the next batches, with a factor for a fresh first moment: Muon's is on AdamW's part alone."""
+        """Set the rate of the next batches, corrected for a fresh first moment (for Muon, in AdamW's part alone)."""
         factor = self._rate_factor(batches, done)
         adamw_factor = getattr(self._optimizer, "first_moment_factor", None)
         if adamw_factor is not None:
@@ -86,14 +90,13 @@ class MovingMoments:
         """Return the factor, ≥ 1, on the learning rate of some batches of a subtask.
 
         Adam divides its first moment by 1 − β₁^t, which is right for one that started at zero before step 1. Where only
-        t is handed on, step k of a subtask has 1 − β₁^k of the right length; the factor corrects all of its steps
-        together.
+        t is sent, step k of a subtask has 1 − β₁^k of the right length; the factor corrects all of its steps together.
 
         Args:
             batches: How many batches.
             done: Batches of the subtask before them.
         """
-        # The count does not travel: the optimizer begins at step 0, where its own correction is right.
+        # The count is not sent: the optimizer begins at step 0, where its own correction is right.
         if self._before is None:
             return 1.0
         steps = max(1, batches // self._batches_a_step)

@@ -1,4 +1,4 @@
-"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon), for what the model says are matrices."""
+"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) for the true matrices of a model."""
 
 import math
 import re
@@ -15,7 +15,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
     """Keras' Muon for the matrices inside of one model."""
 
     _rows: Mapping[int, int] = MappingProxyType({})
-    """Rows of the matrix that a variable is, by its id."""
+    """Variable's id → rows of its matrix."""
 
     @classmethod
     def of(cls, plain: Any, model: Any) -> Self:
@@ -26,13 +26,13 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
     def build(self, variables: Any) -> None:
         self._rows_by_index = [self._rows.get(id(variable), 0) for variable in variables]
-        """Rows in the order of `variables`, as a step may get the value of a variable in its place."""
+        """Rows in the order of `variables`, as a step may get a variable's value instead of the variable."""
         super().build(variables)
         self.first_moment_factor = self.add_variable((), "ones", name="first_moment_factor")
-        """On the rate of what AdamW trains, whose first moment is fresh (vcdl.client.moments)."""
+        """Factor on the rate of the weights that AdamW trains, whose first moment is fresh (vcdl.client.moments)."""
 
     def _should_use_adamw(self, variable: Any) -> bool:
-        # Keras decides by the number of axes alone, and would make a matrix of embeddings and last layers too.
+        # Keras decides by the number of axes alone, and would treat embeddings and last layers as matrices too.
         return id(variable) not in self._rows or any(re.search(name, variable.path) for name in self.exclude_layers)
 
     def _adamw_update_step(self, gradient: Any, variable: Any, learning_rate: Any, m: Any, v: Any) -> None:
@@ -67,6 +67,6 @@ def rows_of(model: Any) -> dict[int, int]:
 
 
 def _summed(equation: str) -> int:
-    """Axes of a kernel that are summed over, which come first: 2 of `abcd,cde->abe`."""
+    """Return the number of a kernel's leading axes that are summed over: 2 for `abcd,cde->abe`."""
     kernel, _, output = equation.partition(",")[2].partition("->")
     return sum(axis not in output for axis in kernel)

@@ -1,6 +1,7 @@
-"""Start a workunit from the newest published weights; where that fails, from those it was sent with.
+"""Start a workunit from the newest published weights; if that fails, from those that it was sent with.
 
-They must be signed by the project, of this job and model, newer and about as large. The slot keeps them.
+The weights must be signed by the project, of this job and model, newer than the workunit's, and of similar size. They
+are kept in the slot.
 """
 
 import hashlib
@@ -28,9 +29,9 @@ from vcdl.wire.workunit import PARAMS_FILE, Workunit
 KEY_FILE = "project_key.json"
 """File of the project's key, next to this module in the zipapp of its app version."""
 _SILENCE_S = 5.0
-"""Longest wait for the next byte of an answer."""
+"""Longest wait for the next byte of an answer, in seconds."""
 _ALTOGETHER_S = 20.0
-"""Longest fetch: meanwhile the processor does nothing."""
+"""Longest fetch, in seconds: meanwhile the processor is idle."""
 _JUDGED_AFTER_S = 2.0
 """Seconds after which a fetch's speed is judged, because a slow link would delay the task more than fresh weights
 help."""
@@ -41,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that a training begins from, shape (n,), and what they are: a version, and its checksum."""
+    """The weights that a training starts from, shape (n,), with their version and checksum."""
 
     version: int
     weights: Vector
@@ -58,7 +59,7 @@ class NewestWeights:
 
     @classmethod
     def of_app_version(cls, may_use_network: Callable[[], bool]) -> "NewestWeights | None":
-        """Return a fetcher with the key of this app version, or None if it carries none."""
+        """Return a fetcher with the key of this app version, or None if it contains none."""
         try:
             content = pkgutil.get_data("vcdl.client", KEY_FILE)
         except OSError:
@@ -70,8 +71,8 @@ class NewestWeights:
             return None
 
     def fetch(self, folder: Path, workunit: Workunit, layout: Layout) -> None:
-        """Put the newest weights into the folder if they are newer than the workunit's and training has not started."""
-        # A training that was interrupted must continue from the weights that it began with: its checkpoint belongs to
+        """Fetch the newest weights into the folder if newer than the workunit's and training has not started."""
+        # An interrupted training must continue from the weights that it started from, as its checkpoint belongs to
         # them.
         has_begun = (folder / VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
         if has_begun or workunit.newest is None or not self.may_use_network():
@@ -81,7 +82,7 @@ class NewestWeights:
             newest = read_signed(within(_ALTOGETHER_S, lambda: _fetched(address, MOST_BYTES)), self.key)
             if (newest.job, newest.layout) != (workunit.job, layout.fingerprint):
                 raise WorkunitError("the statement of the newest weights is another job's")
-            if newest.version <= workunit.base_version:  # also an old statement, played back
+            if newest.version <= workunit.base_version:  # this also refuses an old statement that an attacker replays
                 return
             if newest.size_bytes > 2 * (folder / PARAMS_FILE).stat().st_size + _LARGER_BYTES:
                 raise WorkunitError(f"the newest weights have {newest.size_bytes} bytes")
@@ -101,13 +102,17 @@ class NewestWeights:
     def _download(folder: Path, newest: Newest, until_s: float) -> None:
         with atomic_write(folder / NEWEST_FILE) as temporary, temporary.open("wb") as file:
             within(until_s - time.monotonic(), lambda: _fetch_to(file, newest))
-        # The version last: it says that the file of the weights is whole.
+        # The version last: its existence means that the weights' file is complete.
         with atomic_write(folder / VERSION_FILE) as temporary:
             temporary.write_text(str(newest.version))
 
 
 def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
-    """Return the weights to start from: the newest that were fetched, or the workunit's. Raises as `read_params`."""
+    """Return the weights to start from: the newest ones if they were fetched, else the workunit's.
+
+    Raises:
+        WeightsFileError: They are damaged.
+    """
     try:
         version = int((folder / VERSION_FILE).read_text())
         return Start(version, *read_params(folder / NEWEST_FILE, workunit, layout, version))
@@ -120,7 +125,11 @@ def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
 
 
 def _fetched(url: str, most_bytes: int) -> bytes:
-    """Raises OSError, HTTPException, ValueError, WorkunitError."""
+    """Return the answer of a URL, of at most `most_bytes`.
+
+    Raises:
+        OSError, HTTPException, ValueError, WorkunitError: It cannot be fetched.
+    """
     with closing(_opened(url)) as answer:
         content: bytes = answer.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -131,7 +140,9 @@ def _fetched(url: str, most_bytes: int) -> bytes:
 def _fetch_to(file: BinaryIO, newest: Newest) -> None:
     """Download the newest weights.
 
-    Raises OSError, HTTPException, WorkunitError, and ValueError when it was abandoned.
+    Raises:
+        OSError, HTTPException, WorkunitError: They cannot be fetched.
+        ValueError: The download was too slow, and was abandoned.
     """
     digest, received, begun_s = hashlib.sha256(), 0, time.monotonic()
     with closing(_opened(newest.url)) as answer:

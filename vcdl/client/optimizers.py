@@ -1,4 +1,4 @@
-"""Each optimizer of Keras: its rate in short subtasks, and what differs from Keras' own (docs/optimizers.md)."""
+"""Facts about each optimizer of Keras: its rate in short subtasks, and changed defaults (docs/optimizers.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,23 +7,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """One optimizer."""
+    """The defaults and limits of one optimizer."""
 
     peak: float = 0.0017
-    """The learning rate at its highest, where a job names none."""
+    """The peak learning rate where a job names none."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that are better than Keras' own."""
     begins_well: bool = False
-    """Whether a fresh one finds the sizes of the gradients at once, so that no state needs to travel."""
+    """Whether a fresh optimizer finds the gradients' scale at once, so that no state has to be sent."""
     staleness_damping: float | None = None
-    """The damping of the rule `forecast`, where another than the rule's own is better (docs/decisions/119)."""
+    """The damping of the rule `forecast`; None: the rule's own (docs/decisions/119)."""
     refusal: str = ""
-    """Why no job can take it, and what to take; empty: any can."""
+    """Why no job can use it, and what to use instead; empty: any job can."""
 
 
 _FACTS = {
     "adadelta": OptimizerFacts(5.0),
-    # Keras' ε₁ of 1e-30 times itself is 0 in float32, and a gradient of 0 is divided by it.
+    # Keras' ε₁ of 1e-30 squared is 0 in float32, and a gradient of 0 is divided by it.
     "adafactor": OptimizerFacts(0.03, {"epsilon_1": 1e-16}, begins_well=True),
     "adagrad": OptimizerFacts(0.05),
     "ftrl": OptimizerFacts(

@@ -1,6 +1,6 @@
-"""A job's own code: Python files that travel inside of model.json and are imported from memory, never written.
+"""A job's own code: Python files that are sent inside model.json and imported from memory, never written to disk.
 
-`{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`; runs only in processes that said `permit()`.
+`{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`; it only runs in processes that called `permit()`.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _loaded: "_Importer | None" = None
 
 
 def permit() -> None:
-    """Let this process run the code that models bring, from now on."""
+    """Permit this process to run the code that models contain, from now on."""
     global _is_permitted
     _is_permitted = True
 
@@ -50,16 +50,16 @@ class OwnCode:
     """The Python files of a job."""
 
     files: Mapping[str, str]
-    """Text by path, with `/` between folders."""
+    """Path, with `/` between folders → text of the file."""
 
     @property
     def sha256(self) -> str:
-        """A digest of paths and texts: equal files have equal ones in any folder."""
+        """A digest of paths and texts, equal for equal files in any folder."""
         return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
 
     @property
     def modules(self) -> dict[str, str]:
-        """The path of each module by its name."""
+        """Module's name → its path."""
         names = ((path, path.removesuffix(".py").removesuffix("/__init__")) for path in self.files)
         return {name.replace("/", "."): path for path, name in names}
 
@@ -73,7 +73,11 @@ class OwnCode:
         return json.dumps(content, sort_keys=True)
 
     def objects(self, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """This code's classes and functions among a model's parts, by Keras' names. Raises ModelError."""
+        """Return this code's classes and functions among a model's parts, by Keras' names.
+
+        Raises:
+            ModelError: A part does not exist, or the code fails.
+        """
         self.load()
         found = {}
         for one in parts:
@@ -83,11 +87,15 @@ class OwnCode:
         return found
 
     def load(self) -> None:
-        """Make its modules importable, in place of those of another job. Raises ModelError when it is not permitted."""
+        """Make its modules importable, in place of those of another job.
+
+        Raises:
+            ModelError: This process did not permit that.
+        """
         global _loaded
         if not _is_permitted:
             raise ModelError(REFUSED)
-        # Modules keep their state from workunit to workunit of one job, as a class must stay the same object for Keras.
+        # Modules keep their state between the workunits of one job, as a class must stay the same object for Keras.
         if _loaded is not None and _loaded.code.files == self.files:
             return
         if _loaded is not None:
@@ -101,7 +109,11 @@ class OwnCode:
 
 
 def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
-    """Return a model's JSON without the code that it brings, and that code. Raises ModelError."""
+    """Split a model's JSON into the JSON without its code, and the code.
+
+    Raises:
+        ModelError: The text is not valid.
+    """
     if f'"{_KEY}"' not in model_json:
         return model_json, None
     try:
@@ -119,16 +131,20 @@ def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
 
 
 def part(reference: str) -> Any:
-    """Return the class or function `module:name` of the loaded code. Raises ModelError."""
+    """Return the class or function `module:name` of the loaded code.
+
+    Raises:
+        ModelError: It does not exist, or importing it fails.
+    """
     module, _, name = reference.partition(":")
     if _loaded is None or not _loaded.code.brings(module):
         raise ModelError(f"{reference} is in no file that the job sends: set model > code to the folder of {module}.py")
-    with unneeded_shown():  # it may need what Keras does not
+    with unneeded_shown():  # it may need packages that Keras does not
         return guarded(reference, lambda: getattr(importlib.import_module(module), name))
 
 
 def guarded(what: str, act: Callable[[], Any]) -> Any:
-    """Return the result of `act`. Raises ModelError for any error of the job's own code, with its file and line."""
+    """Return the result of `act`, turning any error of the job's own code into a ModelError with its file and line."""
     try:
         return act()
     except VcdlError:

@@ -1,8 +1,8 @@
-"""Settings of layers inside a layer, such as attention's projections, that Keras' JSON does not keep.
+"""Settings of layers inside a layer, such as attention's projections, that Keras' JSON omits.
 
-`MultiHeadAttention` builds its projections from its own few settings, so `to_json()` loses what was done to one of
-them: `enable_lora`, `quantize`, `trainable = False`. A model's JSON then has one more key than Keras writes, `parts`:
-by the path of the layer and the name of the part what to do again once Keras has built the model.
+`MultiHeadAttention` builds its projections from its own few settings, so `to_json()` loses changes to one of them:
+`enable_lora`, `quantize`, `trainable = False`. A model's JSON then has one more key than Keras writes, `parts`: by the
+path of the layer and the name of the part, the changes to repeat once Keras has built the model.
 """
 
 import gc
@@ -21,7 +21,11 @@ _LIMIT = 10_000
 
 
 def described(model: Any) -> str:
-    """Return `model.to_json()`, with the settings that it loses. Raises ModelError for parts of the same name."""
+    """Return `model.to_json()`, with the settings that it loses.
+
+    Raises:
+        ModelError: Two parts have the same name.
+    """
     text = str(model.to_json())
     kept = {path: parts for path, layer, inner in _composites(model, ()) if (parts := _settings(layer, inner))}
     return json.dumps({**json.loads(text), KEY: kept}) if kept else text
@@ -33,10 +37,14 @@ def has_parts(model: Any) -> bool:
 
 
 def apply_parts(model: Any, parts: Any) -> None:
-    """Repeat the settings of `described` on a model that Keras has built. Raises ModelError."""
+    """Repeat the settings of `described` on a model that Keras has built.
+
+    Raises:
+        ModelError: The model has no such part, or Keras refuses the setting.
+    """
     if not isinstance(parts, Mapping) or sum(len(one) for one in parts.values() if isinstance(one, dict)) > _LIMIT:
         raise ModelError(f"the model's JSON has the key {KEY!r} in a form that VCDL does not write")
-    # Looked up by name and never created: the JSON of a stranger can only choose among the parts that the model has.
+    # Looked up by name and never created: a stranger's JSON can only choose among the parts that the model has.
     known = {path: {part.name: part for part in inner} for path, _, inner in _composites(model, ())} if parts else {}
     with cheap_collections():
         for path, settings in parts.items():
@@ -52,14 +60,12 @@ def apply_parts(model: Any, parts: Any) -> None:
 
 @contextmanager
 def cheap_collections() -> Iterator[None]:
-    """Let the garbage collector pass over what is there already.
+    """Make garbage collections inside the block skip objects that exist before it.
 
     Keras calls `gc.collect()` for each kernel that `quantize` replaces. With TensorFlow's objects in memory that takes
     0.3 s each, and 22 s for the 75 layers of GPT-2.
     """
-    if (
-        gc.get_freeze_count()
-    ):  # vcdl.local.warm_workers has a child share these objects with its parent: leave them frozen
+    if gc.get_freeze_count():  # the objects that a child shares with its parent (vcdl.local.warm_workers) stay frozen
         yield
         return
     gc.freeze()
@@ -70,7 +76,12 @@ def cheap_collections() -> Iterator[None]:
 
 
 def quantize(layer: Any, inputs: str = _WEIGHTS) -> None:
-    """Store a layer's kernel as int8 by Keras' own `quantize`; `inputs` "all": round what comes in as well."""
+    """Store a layer's kernel as int8 by Keras' own `quantize`.
+
+    Args:
+        layer: The layer.
+        inputs: "all": round the layer's inputs to int8, too.
+    """
     from keras.quantizers import Int8QuantizationConfig
 
     if inputs not in (_WEIGHTS, _ALL):
@@ -85,7 +96,7 @@ def is_int8(layer: Any) -> bool:
 
 
 def _settings(layer: Any, inner: list[Any]) -> dict[str, dict[str, Any]]:
-    """Return what was set on the parts of a layer, by name."""
+    """Return the changed settings of a layer's parts, by the part's name."""
     found: dict[str, dict[str, Any]] = {}
     for part in inner:
         setting: dict[str, Any] = {}
@@ -115,7 +126,7 @@ def _apply(part: Any, *, int8: str | None = None, lora: Any = None, frozen: bool
 
 
 def _composites(model: Any, above: tuple[str, ...]) -> Iterator[tuple[str, Any, list[Any]]]:
-    """Path, layer, and the layers with weights inside it that JSON describes by the outer layer's settings alone."""
+    """Yield path, layer and inner layers with weights of each layer that JSON describes by its own settings alone."""
     import keras
 
     for layer in model._flatten_layers(include_self=False, recursive=False):

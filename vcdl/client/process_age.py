@@ -1,4 +1,4 @@
-"""The age of this process: in a task's log it says how much of its time a client trains."""
+"""The age of this process. A task logs it to show which part of its time a client trains."""
 
 import os
 import time
@@ -8,16 +8,16 @@ _IMPORTED_S = time.monotonic()
 
 
 def process_age() -> str:
-    """Seconds since the process was started, and processor time of it and its children, in words."""
+    """Return words for the seconds since the process was started, and the processor time of it and its children."""
     times = os.times()
     used_s = time.process_time() + times.children_user + times.children_system
     return f"{age_s():.2f} s ({used_s:.2f} s of processor time)"
 
 
 def age_s() -> float:
-    """Seconds since this process was started; where the system tells (Linux), with its launcher's part."""
+    """Return seconds since this process was started, including its launcher where the system reports that (Linux)."""
     try:
-        # After the last `)`: the process's name stands in parentheses and may contain anything.
+        # After the last `)`: the process's name is in parentheses and may contain anything.
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         up_s = float(Path("/proc/uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""The processors of a training: its number of cores, and the device that the BOINC client assigned to it, if any."""
+"""Set the processors of a training: its number of cores, and the device that the BOINC client assigned, if any."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def machine_words() -> str:
-    """Return version, system, processor and memory of this machine, as the operator of a job sees them."""
+    """Return version, system, processor and memory of this machine in words, for the operator of a job."""
     processor = platform.processor() or platform.machine()
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
@@ -41,16 +41,16 @@ def limit_threads(threads: int) -> dict[str, str]:
 
 
 def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
-    """Return variables that leave Keras only this task's device.
+    """Return variables that make Keras see only this task's device.
 
     Args:
-        init: What the BOINC client says of the task.
+        init: The BOINC client's facts about the task.
         visible: The client's CUDA_VISIBLE_DEVICES.
     """
     if not _has_nvidia_gpu(init):
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     devices = visible.split(",") if visible else []
-    # The client counts the devices that it sees, which may be a part of the machine's.
+    # The client numbers the devices that it sees, which may be a part of the machine's.
     device = devices[init.gpu_device] if init.gpu_device < len(devices) else str(init.gpu_device)
     return {
         "CUDA_VISIBLE_DEVICES": device.strip(),
@@ -61,7 +61,7 @@ def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
 
 
 def tell_unless_used(init: InitData) -> None:
-    """Warn when the task was assigned a GPU and Keras, which this imports, will train on the processor."""
+    """Warn if the task was assigned a GPU and Keras, which this imports, will train on the processor."""
     if init.gpu_device < 0:
         return
     import keras

@@ -2,15 +2,16 @@
 
     sent = codec(C − B + decay·Σr),   a new r = C − B + decay·Σr − sent
 
-Error feedback (Stich et al. 2018, arXiv 1809.07599), with the decay of SparseLoCo (arXiv 2508.15706): a residual that
-grows old describes weights that are gone.
+Error feedback (Stich et al. 2018, arXiv 1809.07599), with the decay of SparseLoCo (arXiv 2508.15706): an old residual
+describes weights that have changed since.
 
-An upload may be lost, refused or overtaken by another host's. Its subtask is then trained again, here or elsewhere, so
-its residual must never be sent: that change would count twice. A client does not learn what became of an upload (BOINC
-reports a late or refused result like any other), but each workunit says which uploads count (`Workunit.taken`). So
-a residual is a file of its own, named after its upload. Before it sends, a task claims those whose upload counts, by
-renaming them; it deletes those whose subtask counts by another upload, and leaves those whose subtask is still open. A
-kill between claiming and sending loses what was claimed: nothing is sent twice.
+An upload may be lost, refused or superseded by another host's. Its subtask is then retrained, here or elsewhere, so
+its residual must never be sent: that change would be applied twice. A client does not learn what became of an upload
+(BOINC reports a late or refused result like any other), but each workunit lists the uploads that were applied
+(`Workunit.taken`). So a residual is a file of its own, named after its upload. Before it sends, a task claims the
+residuals of applied uploads, by renaming them. It deletes those whose subtask was applied from another upload, and
+leaves those whose subtask is still open. A kill between claiming and sending loses what was claimed: nothing is sent
+twice.
 """
 
 import hashlib
@@ -34,27 +35,28 @@ from vcdl.wire.workunit import UpdateHeader, Workunit, WorkunitName
 _DECAY = np.float32(0.95)
 _PREFIX = "vcdl_residual_"
 _FORGOTTEN_S = 30 * 86400.0
-"""The age at which residuals of any job are removed, so that a job which has ended leaves nothing on a host forever."""
+"""Seconds after which residuals of any job are removed, so that a job which has ended leaves nothing on a host forever.
+"""
 _BOINC_RATES = {
     "client_state.xml": re.compile(r"<bwup>([0-9.eE+-]{1,30})</bwup>"),
     INIT_DATA_FILE: re.compile(r"<max_bytes_sec_up>([0-9.eE+-]{1,30})</max_bytes_sec_up>"),
 }
-"""Files with a client's measured upload rate, which leaves its volunteer's limit out, and with that limit; 0: none."""
+"""Files with a client's measured upload rate, without and with its volunteer's limit; 0: none."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """The memory that a task has of its host."""
+    """The files and facts about its host that a task may keep for later tasks."""
 
     folder: Path
-    """A folder that stays from one task to the next."""
+    """A folder that persists between tasks."""
     upload_bytes_per_s: float | None = None
-    """The measured rate of its link; None: not known."""
+    """The measured upload rate of its link; None: unknown."""
 
     @classmethod
     def of_boinc(cls, init: InitData, slot: Path) -> "HostMemory":
-        """Return the memory of a BOINC client, which measures its uploads; a container sees its limit only."""
+        """Return the memory of a BOINC client, with its measured upload rate; a container sees the limit alone."""
         rates = []
         data = init.project.resolve().parent.parent
         for folder, (name, pattern) in zip((data, slot), _BOINC_RATES.items(), strict=True):
@@ -73,7 +75,20 @@ def write_upload(
     workunit: Workunit,
     host: HostMemory,
 ) -> None:
-    """Write trained weights as job and link allow; `weights` and `base` of shape (n,), finite. Raises OSError."""
+    """Write trained weights, encoded as job and link allow, and store the residual.
+
+    Args:
+        up: The job's encoding.
+        path: The file to write.
+        weights: The trained weights, shape (n,), finite.
+        base: The weights that the training started from, shape (n,).
+        header: The upload's header.
+        workunit: The workunit.
+        host: Its folder keeps the residuals.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
     transport = workunit.transport
     if transport.upload_share is not None and host.upload_bytes_per_s is not None:
         up = up.within(transport.upload_share * header.train_s * host.upload_bytes_per_s)
@@ -83,7 +98,7 @@ def write_upload(
     size, prefix = up.model_size, _prefix(header.job, up)
     step = weights[:size] - base[:size] + _taken(host.folder, prefix, workunit, size) * _DECAY
     up.write(path, np.concatenate([step, weights[size:]]), header.to_json())
-    # Read back from the file: what the server will decode, with all rounding, is the only right thing to subtract.
+    # Read back from the file: the difference to what the server will decode, with all rounding, is the residual.
     sent, _ = up.read(path)
     kept = host.folder / f"{prefix}{workunit.epoch}_{workunit.shard}_{upload_mark(workunit.name, header.train_s)}.npy"
     try:
@@ -95,12 +110,12 @@ def write_upload(
 
 
 def _prefix(job: str, up: Encoding) -> str:
-    """Return the beginning of a job's files; another model under the job's name has another one."""
+    """Return the start of the names of a job's files, which differs for another model under the job's name."""
     return _PREFIX + hashlib.sha256(f"{job} {up.layout.fingerprint}".encode()).hexdigest()[:16] + "_"
 
 
 def _taken(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
-    """Claim the residuals whose uploads count, and return their sum, shape (size,)."""
+    """Claim the residuals whose uploads were applied, and return their sum, shape (size,)."""
     total = np.zeros(size, np.float32)
     for path in sorted(folder.glob(f"{prefix}*.npy")):
         mine = path.with_suffix(f".{os.getpid()}.taken")
@@ -109,7 +124,7 @@ def _taken(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
             counts = is_taken(WorkunitName(workunit.job, epoch, shard, 0, 0), mark, workunit)
             if counts is None:
                 continue
-            # The rename is the claim: of two tasks of a host at a time one fails here and leaves the file alone.
+            # The rename is the claim: of two simultaneous tasks of a host one fails here and leaves the file alone.
             path.replace(mine)
             rest = np.load(mine, allow_pickle=False)
             if counts and rest.shape == (size,) and rest.dtype == np.float32 and np.isfinite(rest).all():

@@ -1,4 +1,4 @@
-"""Shortages of the machine that may pass, so the task waits; and the one line about an error for which it fails."""
+"""Detect shortages of the machine that may pass, so that the task waits, and describe an error in one line."""
 
 import errno
 from collections.abc import Iterator
@@ -6,23 +6,25 @@ from collections.abc import Iterator
 from vcdl.errors import DISK_FULL, VcdlError
 
 _LEAST_OF_BOUND = 0.5
-"""Least free part of the server's bound, because the bound is generous: measured trainings took 0.6 of it or more."""
+"""Least free memory as a fraction of the server's limit, because the limit is generous: measured trainings took 0.6 of
+it or more."""
 _MIB = 1 << 20
 _OUT_OF_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "OutOfMemoryError"})
-"""Errors of Python, NumPy, TensorFlow and PyTorch (JAX: RESOURCE_EXHAUSTED), by name: no backend is imported here."""
+"""Error classes by name, of Python, NumPy, TensorFlow and PyTorch, because no backend is imported here (JAX:
+RESOURCE_EXHAUSTED)."""
 _WORDS_OF_ALL = ("RESOURCE_EXHAUSTED", "std::bad_alloc")
 _WORDS_FOR_IT = {
     "ImportError": ("failed to map segment", "annot allocate memory"),
     "OSError": ("failed to map segment", "annot allocate memory"),
     "RuntimeError": (*_WORDS_OF_ALL, "can't start new thread"),
 }
-"""Error texts that mean out of memory: of libraries that were not loaded, and threads that did not start."""
+"""Error class → texts that mean out of memory: of libraries that were not loaded, and threads that did not start."""
 _MOST_ERROR_CHARACTERS = 500
 """Longest text of a library's error, so that a report stays one line."""
 
 
 class Shortage(VcdlError):
-    """The machine lacks something that it may have later."""
+    """Raised when the machine lacks something that it may have later."""
 
 
 def shortage_of(error: BaseException) -> str | None:
@@ -62,7 +64,15 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def check_memory(bound_bytes: float, available_bytes: int | None) -> None:
-    """Raise Shortage when too little memory is free for a task with this bound (None: unknown)."""
+    """Check that enough memory is free for a task.
+
+    Args:
+        bound_bytes: The server's limit on the task's memory.
+        available_bytes: The free memory; None: unknown.
+
+    Raises:
+        Shortage: Too little is free.
+    """
     needed_bytes = bound_bytes * _LEAST_OF_BOUND
     if available_bytes is not None and available_bytes < needed_bytes:
         raise Shortage(

@@ -1,7 +1,7 @@
-"""The Python that BOINC delivered.
+"""Unpack the packages of a Python that BOINC delivered, and remove old ones.
 
-Its first task unpacks the packages, under a lock and by one rename; the others wait. What a killed task leaves is
-removed by the next one, as are runtimes whose archive BOINC has deleted.
+The first task on a host unpacks, under a lock and by one rename; the others wait. The next task removes what a killed
+one has left, and runtimes whose archive BOINC has deleted.
 """
 
 import contextlib
@@ -28,18 +28,24 @@ MANIFEST = "runtime.json"
 PACKAGES = "packages.tar.xz"
 UNPACKED = ".unpacked"
 _FREE_BYTES = 64 << 20
-"""Room that must be left on the disk when the packages are in their place."""
+"""Free bytes that must remain on the disk once the packages are unpacked, so that a task can still write."""
 _POLL_S = 0.2
-"""Seconds between two tries for the lock, so that a task starts soon after another one has unpacked Keras."""
+"""Seconds between two attempts at the lock, so that a task starts soon after another one has unpacked Keras."""
 _log = logging.getLogger(__name__)
 
 
 class RuntimeUnusable(VcdlError):
-    """The delivered Python cannot be used on this machine, or is damaged."""
+    """Raised when the delivered Python cannot be used on this machine, or is damaged."""
 
 
 def make_ready(prefix: Path | None = None) -> None:
-    """Unpack a delivered Python's packages, and take its backend. Raises RuntimeUnusable, Shortage, OSError."""
+    """Unpack a delivered Python's packages, and select its backend.
+
+    Raises:
+        RuntimeUnusable: This machine cannot use them, or they are damaged.
+        Shortage: The disk is full, or another task unpacks.
+        OSError: They cannot be written.
+    """
     prefix = prefix or Path(sys.prefix)
     try:
         manifest: dict[str, Any] = json.loads((prefix / MANIFEST).read_text())
@@ -55,7 +61,7 @@ def make_ready(prefix: Path | None = None) -> None:
             if not packages.is_dir():
                 _unpack(archive, packages, int(manifest["packages_bytes"]))
     if str(packages) not in sys.path:
-        sys.path.append(str(packages))  # Python looked for it when it started
+        sys.path.append(str(packages))  # Python searched for it at its start
     os.environ["KERAS_BACKEND"] = manifest["backend"]
     if archive.is_file():
         _remove_old(archive.parent, prefix)
@@ -79,7 +85,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
                 inner.extractall(growing)
         if hasattr(os, "sync"):
             os.sync()  # a power cut must not leave a folder of empty files
-        # A folder of this name is whole by definition: no other task has to look into it.
+        # A folder of this name is complete by definition: no other task has to check it.
         growing.rename(packages)
     except (tarfile.TarError, lzma.LZMAError, EOFError, KeyError) as error:
         shutil.rmtree(growing, ignore_errors=True)
@@ -94,7 +100,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock on a file; the system frees it when the process ends."""
+    """Hold a lock on a file; the system releases it when the process ends."""
     with path.open("ab") as file:
         while not _locked(file.fileno()):
             time.sleep(_POLL_S)
@@ -124,7 +130,7 @@ def _remove_old(project: Path, ours: Path) -> None:
 
 
 def _processor_features(asked: str) -> set[str]:
-    """Return the features of this processor, or the one that is asked for where the system does not say."""
+    """Return the features of this processor, or `asked` where the system does not report them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

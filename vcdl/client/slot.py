@@ -1,4 +1,4 @@
-"""A task's slot: BOINC's lock on it, and the small files by which task and client tell each other how the task ends."""
+"""A task's slot: BOINC's lock, and the small files by which task and client signal the task's end."""
 
 import errno
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from vcdl.client.resources import Shortage
 from vcdl.errors import VcdlError
 
 CHECKPOINT_FILE = "checkpoint.npz"
-"""A training that was interrupted (vcdl.client.checkpoint)."""
+"""The checkpoint of an interrupted training (vcdl.client.checkpoint)."""
 LOCK_FILE = "boinc_lockfile"
 LOCK_WAIT_S = 35.0
 """Seconds to wait for another task's lock, because a task that follows BOINC's rules ends within 30 s of its client."""
 
 EXIT_ABORTED = 194
-"""BOINC's EXIT_ABORTED_BY_CLIENT."""
+"""BOINC's exit code EXIT_ABORTED_BY_CLIENT."""
 EXIT_INIT_FAILURE = 206
-"""BOINC's own code for a task that could not begin."""
+"""BOINC's own exit code for a task that could not start."""
 
 _FINISHED = "boinc_finish_called"
 _POSTPONED = "boinc_temporary_exit"
@@ -25,7 +25,7 @@ _FINISH_NOW = "vcdl_finish_now"
 
 
 class SlotError(VcdlError):
-    """A file that the BOINC client puts into a slot is not as it should be."""
+    """Raised for a missing or invalid file that the BOINC client puts into a slot."""
 
 
 def clear_endings(slot: Path) -> None:
@@ -35,12 +35,20 @@ def clear_endings(slot: Path) -> None:
 
 
 def tell_finished(slot: Path) -> None:
-    """Tell the client that the task is done; only exit code 0 must follow. Raises OSError."""
+    """Signal the client that the task is done; the process must then exit with 0.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     (slot / _FINISHED).write_text("0\n")
 
 
 def tell_postponed(slot: Path, delay_s: int, reason: str) -> None:
-    """Ask the client to start the task again after `delay_s`, before an exit with 0. Raises OSError."""
+    """Request that the client restarts the task after `delay_s`; the process must then exit with 0.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     (slot / _POSTPONED).write_text(f"{delay_s}\n{reason}\n", encoding="utf-8")
 
 
@@ -68,6 +76,6 @@ def locked_slot(slot: Path, wait_s: float) -> Iterator[None]:
             if error.errno not in (
                 errno.ENOSYS,
                 errno.ENOLCK,
-            ):  # a file system without locks: do without, as BOINC does
+            ):  # a file system without locks: continue without one, as BOINC does
                 raise
         yield

@@ -1,4 +1,4 @@
-"""The seconds that a subtask spends in each stage on its client: a stage ends where the next one begins."""
+"""Measure the seconds that a subtask spends in each stage on its client: a stage ends where the next one begins."""
 
 import time
 from collections.abc import Mapping
@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from vcdl.wire.workunit import STAGES
 
 TRAIN = "train"
-"""The stage that an update's header tells as `train_s`."""
+"""The stage whose seconds are `train_s` in an update's header."""
 
 NETWORK = "network"
-"""The stage that no header tells: the server counts what a client leaves out as time on the way."""
+"""The stage that no header reports: the server counts the rest of the time as network time."""
 
 
 class StageClock:
-    """Gives all time since it was made to some stage: no second is counted twice or left out."""
+    """Assigns all time since its creation to stages, so that no second is counted twice or left out."""
 
     def __init__(self, before_s: Mapping[str, float]) -> None:
         """Start the clock.
 
         Args:
-            before_s: The stages of this process before now.
+            before_s: Stage → seconds of this process before now.
         """
         self._since_s = time.perf_counter()
         self._times_s = dict(before_s)
 
     def lap(self, stage: str) -> None:
-        """Give the time since the last call to a stage."""
+        """Assign the time since the last call to a stage."""
         now_s = time.perf_counter()
         self.add(stage, now_s - self._since_s)
         self._since_s = now_s
 
     def add(self, stage: str, seconds: float) -> None:
-        """Give more time to a stage: a part of another one, or of an earlier process."""
+        """Add seconds to a stage: a part of another one, or of an earlier process."""
         self._times_s[stage] = self._times_s.get(stage, 0.0) + seconds
 
     @property

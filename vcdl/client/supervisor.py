@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Request(Enum):
-    """What the supervisor asks of the workunit that is being trained."""
+    """A request of the supervisor to the workunit that is being trained."""
 
     GO = "go"
     PAUSE = "pause"
@@ -17,16 +17,16 @@ class Request(Enum):
 
 
 class Supervisor(Protocol):
-    """Three quick calls, all made by the thread that trains."""
+    """The supervisor's three quick calls, all made by the thread that trains."""
 
     def request(self) -> Request:
         """Return the current request. It is called before each batch, and ten times a second while paused."""
         ...
 
     def progress(self, fraction: float, samples: int) -> None:
-        """Take the trained fraction of the workunit, 0 to 1, and the samples so far; at most four times a second."""
+        """Receive the trained fraction of the workunit, 0 to 1, and the samples so far; at most four times a second."""
         ...
 
     def checkpoint_made(self) -> None:
-        """Note that a checkpoint is on the disk: from now on a kill loses only the training after it."""
+        """Receive the news that a checkpoint is on the disk: from now on a kill loses only the training after it."""
         ...

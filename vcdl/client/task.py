@@ -1,4 +1,4 @@
-"""Train the workunit of a BOINC task: on its share of the machine, within its folders, by its files' names."""
+"""Train the workunit of a BOINC task, on its cores or device, within its folders, with BOINC's file names."""
 
 import logging
 import math
@@ -31,10 +31,21 @@ _log = logging.getLogger(__name__)
 def train_task(
     slot: Path, supervisor: BoincSupervisor | WrapperSupervisor, init: InitData, threads: int | None
 ) -> bool:
-    """Train the workunit in the slot; False: it is left for later. Raises as `train_workunit`, and Shortage."""
+    """Train the workunit in the slot; return False if it is left for later.
+
+    Args:
+        slot: The task's folder.
+        supervisor: The BOINC client or wrapper.
+        init: The BOINC client's facts about the task.
+        threads: Cores to use; None: as many as the client assigns.
+
+    Raises:
+        VcdlError, OSError: As `train_workunit`.
+        Shortage: The machine lacks memory now.
+    """
     cores = threads or max(1, math.ceil(init.cpus))
     _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
-    # Before Keras is imported: a task that is postponed now has cost a second, and later it would be killed.
+    # Before Keras is imported: postponing the task now costs a second, and later it would be killed.
     check_memory(init.memory_bytes, available_memory_bytes())
     compiled = CompiledPrograms(slot, init.kept)
     # All variables before the import of Keras, which reads them once.
@@ -54,13 +65,17 @@ def train_task(
     outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False
-    # Only of a task that is done: a task that quits continues in the same slot, with the same programs.
+    # Only for a finished task: a task that quits continues in the same slot, with the same programs.
     compiled.hand_over()
     return True
 
 
 def _before_s(slot: Path, project: Path) -> dict[str, float]:
-    """Seconds of the start, and of waiting for a process since the files or the checkpoint. Raises WorkunitError."""
+    """Return the seconds by stage of the start, and of waiting since the files or the checkpoint were written.
+
+    Raises:
+        WorkunitError: The slot has no workunit.
+    """
     came = project / read_workunit(slot).description_file
     import keras  # noqa: F401  the start of a process ends with it
 
@@ -73,5 +88,5 @@ def _before_s(slot: Path, project: Path) -> dict[str, float]:
 
 
 def _write_only_within(slot: Path) -> None:
-    """Keep what libraries write in the slot: Keras' settings and temporary files."""
+    """Make libraries write only in the slot: Keras' settings and temporary files."""
     os.environ.update({"KERAS_HOME": str(slot), "TMPDIR": str(slot)})

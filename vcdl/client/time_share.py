@@ -1,11 +1,11 @@
-"""The share of a task's time that has passed, for BOINC's estimate: the start takes most of a short task."""
+"""The fraction of a task's time that has passed, for BOINC's estimate: the start takes most of a short task."""
 
 import time
 from collections.abc import Callable
 
 
 class TimeShare:
-    """Follows a training. It estimates only after two batches have shown how long the others will take."""
+    """Estimates that fraction, once two batches have shown how long the others will take."""
 
     def __init__(self, earlier_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start to follow a training.
@@ -18,10 +18,10 @@ class TimeShare:
         self._begun_s = clock() - earlier_s
         self._first: tuple[float, float] | None = None
         self.share: float | None = None
-        """The share, from 0 to 1, and never less than before; None: not known."""
+        """The fraction, from 0 to 1, which never falls; None: unknown."""
 
     def trained(self, fraction: float) -> None:
-        """Take the fraction of the training that is done."""
+        """Record the fraction of the training that is done."""
         now_s = self._clock()
         # The first batch includes compilation, so the speed is measured from its end on.
         if self._first is None:

@@ -34,12 +34,12 @@ about 0.1 s."""
 _PROGRESS_EVERY_S = 0.25
 """Seconds between two progress messages, so that short batches do not flood the parent."""
 _PAUSE_POLL_S = 0.1
-"""Seconds between two looks while paused: training resumes this late at most."""
+"""Seconds between two requests while paused, so that training resumes this late at most."""
 _log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """The end of a workunit's training."""
+    """The way in which a workunit's training ended."""
 
     DONE = "done"
     """update.h5 is in the folder, for the whole shard or, after "finish", for a part of it."""
@@ -48,23 +48,23 @@ class Outcome(Enum):
 
 
 class DivergedError(VcdlError):
-    """The loss or the weights became infinite or NaN."""
+    """Raised when the loss or the weights became infinite or NaN."""
 
 
 @dataclass(frozen=True)
 class TrainingTerms:
-    """The terms of a process for the workunit that it trains."""
+    """The conditions under which a process trains a workunit."""
 
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     newest: NewestWeights | None = None
     """The source of newer weights to start from; None: it starts from those that were sent."""
     samples: int | None = None
-    """Samples to train, however long they take; None: all of them, or those of the workunit's time."""
+    """Number of samples to train, however long they take; None: all, or as many as the workunit's time allows."""
     before_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of the stages before the training is called."""
+    """Stage → seconds before the training is called."""
     read_data: ShardReader = read_shard
     host: HostMemory | None = None
-    """The memory of the host; None: the one in the workunit's folder."""
+    """The files that persist on the host; None: those in the workunit's folder."""
 
 
 def train_workunit(
@@ -72,8 +72,11 @@ def train_workunit(
 ) -> Outcome:
     """Train the workunit in `folder`, from its checkpoint if there is one.
 
-    Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained, FileUnavailable
-    for those that cannot be read, DivergedError, OSError.
+    Raises:
+        WorkunitError, WeightsFileError, ModelError, JobError: The inputs cannot be trained.
+        FileUnavailable: An input cannot be read now.
+        DivergedError: Loss or weights are not finite.
+        OSError: The update cannot be written.
     """
     clock = StageClock(terms.before_s)
     workunit = read_workunit(folder)
@@ -130,7 +133,7 @@ class _Subtask:
     supervisor: Supervisor
     workunit: Workunit
     start: Start
-    """The weights that the training really starts from."""
+    """The weights that the training really started from."""
     trainer: Trainer
     shard: Shard
     terms: TrainingTerms
@@ -153,7 +156,7 @@ class _Subtask:
         """The position of the newest checkpoint."""
 
     def begin(self) -> None:
-        """Begin with the initial weights."""
+        """Start with the initial weights."""
         workunit = self.workunit
         self.trainer.begin(self.start.weights, workunit.seed, workunit.training.learning_rate, self._batches.steps)
 
@@ -161,7 +164,7 @@ class _Subtask:
         """Continue from the folder's checkpoint, if it has one that fits."""
         if not (
             self.folder / CHECKPOINT_FILE
-        ).exists():  # a copy of the trainer's state is a seventh of a small subtask
+        ).exists():  # skipped otherwise: a copy of the trainer's state takes a seventh of a small subtask
             return
         checkpoint = Checkpoint.read(self.folder, self._begun, self.trainer.state())
         if checkpoint is None:
@@ -176,7 +179,7 @@ class _Subtask:
         self.supervisor.progress(self._fraction, self._position.samples)
 
     def train(self) -> Outcome:
-        """Train to the end or until a request stops it. The position shows how far it came."""
+        """Train to the end or until a request stops it; the position then shows the progress."""
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self.terms.checkpoint_every_s)
         self.clock.lap("prepare")
         while self._position.samples < self._until and not self._time_is_up:
@@ -205,7 +208,12 @@ class _Subtask:
         return Outcome.DONE
 
     def write_update(self, up: Encoding, host: HostMemory) -> None:
-        """Write update.h5. Raises DivergedError and OSError."""
+        """Write update.h5.
+
+        Raises:
+            DivergedError: The weights are not finite.
+            OSError: The file cannot be written.
+        """
         _log.info("last batch trained after %s", process_age())
         weights = self.trainer.finish()
         if not np.isfinite(weights).all():
@@ -243,7 +251,7 @@ class _Subtask:
 
     @property
     def _at_once(self) -> int:
-        """Batches of the next step, at their rate: in a subtask that ends by time it falls as first moments grow."""
+        """Number of batches in the next step: in a subtask that ends by time, as many as share one rate."""
         if self.workunit.training.target_s is None:
             return self.trainer.at_once
         done = self._batches.before(self._position.samples)
@@ -252,7 +260,7 @@ class _Subtask:
         return min(self.trainer.at_once, end - done)
 
     def _step(self) -> None:
-        """Train as many batches as the trainer takes at once."""
+        """Train as many batches as the trainer allows in one call."""
         begun_s = time.perf_counter()
         old, size = self._position, self.workunit.training.batch_size
         order = self._batches.at(old.samples, self._at_once)[: self._until - old.samples]
@@ -297,7 +305,7 @@ def _diverged(what: str, samples: int, training: Training) -> DivergedError:
 
 
 class _Every:
-    """A clock that says at most once per period that it is time."""
+    """A timer that reports at most once per period that it is due."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s

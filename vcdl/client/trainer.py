@@ -1,4 +1,4 @@
-"""A compiled Keras model that trains one workunit after another: nothing is built or traced twice."""
+"""A compiled Keras model that trains one workunit after another, so that nothing is built or traced twice."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from vcdl.wire.workunit import Frozen, Training
 
 @dataclass(frozen=True)
 class TrainerState:
-    """The state that training changes: a trainer with it continues as if it had never stopped."""
+    """The state that training changes: a trainer that restores it continues as if it had never stopped."""
 
     weights: Vector
     optimizer: tuple[npt.NDArray[Any], ...]
@@ -42,15 +42,18 @@ class Trainer:
     """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
 
     longest_call_s = 0.1
-    """The time that a call of `steps` should take: between two calls the supervisor is asked."""
+    """Seconds that a call of `steps` should take, as the supervisor's requests are read between two calls."""
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
-        """Load and compile a model. Raises ModelError, JobError, WeightsFileError.
+        """Load and compile a model.
 
         Args:
             model_json: The model, as Keras JSON.
             training: The job's settings.
             frozen: The weights that no training changes; None for fresh ones.
+
+        Raises:
+            ModelError, JobError, WeightsFileError: Model, settings or weights cannot be used.
         """
         self.model = load_model(model_json, frozen, draws_weights=frozen is None)  # a workunit's files have all
         # A client's metrics are not read, because the server measures its own. The loss is computed anyway.
@@ -60,16 +63,17 @@ class Trainer:
         self._optimizer.build(self.model.trainable_variables)
         self._moments = MovingMoments(self._optimizer, training)
         others = {id(variable) for variable in (*self.model.weights, *self.model.metrics_variables)}
-        # What is left are the states of random layers, which a repeated training needs as well as the weights.
+        # The remaining variables are the states of random layers, which a repeated training needs as well as the
+        # weights.
         self._seeds = [variable for variable in self.model.variables if id(variable) not in others]
-        # Kept to set the optimizer back for each workunit: a new one would be traced and compiled again.
+        # Kept to reset the optimizer for each workunit: a new one would be traced and compiled again.
         self._fresh_optimizer = _values(self._optimizer.variables)
         self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
         self._loop = loop_of(self.model)
         self._rate = 0.0
-        """The workunit's, of the job."""
+        """The workunit's learning rate, as a factor of the job's."""
         self._batch_s = math.inf
-        """Time of a batch in the last call."""
+        """Seconds of a batch in the last call."""
 
     @property
     def backend(self) -> str:
@@ -80,16 +84,22 @@ class Trainer:
 
     @property
     def input_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """The shape of one sample by the name of the input; a single input has none."""
+        """Shape of one sample by the name of the input; a single input has no name."""
         return input_shapes(self.model)
 
     def with_moments(self, weights: Vector) -> Vector:
-        """Return the model's weights, followed by the moments of a fresh optimizer that are handed on."""
+        """Return the model's weights, followed by the moments of a fresh optimizer that are sent."""
         _assign(self._optimizer.variables, self._fresh_optimizer)
         return np.concatenate([weights, self._moments.values()])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float, steps: int) -> None:
-        """Start a workunit: forget the previous one, and set weights with moments, `seed` and `steps`.
+        """Start a workunit: forget the previous one, and set its weights with moments, seed and rate.
+
+        Args:
+            weights: The weights with moments, shape (n,).
+            seed: The seed of random layers.
+            learning_rate: The job's peak rate times the workunit's factor.
+            steps: Batches of the workunit.
 
         Raises:
             WeightsFileError: The weights do not fit the model.
@@ -116,12 +126,12 @@ class Trainer:
 
     @property
     def has_trained(self) -> bool:
-        """Whether it has trained a batch; the first one takes longer, as the model is compiled."""
+        """Whether a batch has been trained; the first one takes longer, as the model is compiled."""
         return self._batch_s < math.inf
 
     @property
     def at_once(self) -> int:
-        """Batches that `steps` should get at once, by what the last call took; the first call should get one."""
+        """Number of batches that `steps` should get in one call, by the speed of the last one; 1 at first."""
         return max(1, int(self.longest_call_s / self._batch_s))
 
     def steps(
@@ -139,7 +149,7 @@ class Trainer:
             y: Labels.
             order: Indices of the samples to train.
             batch_size: Samples per batch.
-            weights: The weight of each sample; None if all count alike.
+            weights: The weight of each sample; None if all are equal.
         """
         begun_s = time.perf_counter()
         losses = self._loop.steps((x, y) if weights is None else (x, y, weights), order, batch_size)
@@ -163,9 +173,8 @@ class Trainer:
 
 
 _NOT_COMPILED_IN = frozenset({"learning_rate", "batch_size", "local_epochs", "metrics", "normalisation", "target_s"})
-"""Settings of a training that each subtask brings to a trainer that is there already. One that is new and not named
-here makes another trainer: a needless start at worst, where a list of the others would train with the last job's.
-"""
+"""Settings of a training that each subtask sets on an existing trainer. A new setting that is missing here creates
+another trainer: a needless start at worst. With a list of the other settings, it would train with the last job's."""
 
 
 class TrainerCache:
@@ -197,7 +206,7 @@ class TrainerCache:
         return Trainer(model_json, training, frozen)
 
     def clear(self) -> None:
-        """Drop the trainer and the memory that Keras holds for it."""
+        """Drop the trainer, and free the memory that Keras uses for it."""
         if self._trainer is not None:
             import keras
 
@@ -208,7 +217,7 @@ class TrainerCache:
 def _values(variables: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
     import keras
 
-    # A copy: some backends hand out their own memory.
+    # A copy: some backends return views of their own memory.
     return tuple(np.array(keras.ops.convert_to_numpy(variable)) for variable in variables)
 
 

@@ -1,7 +1,8 @@
-"""Packages that Keras imports where they are and no training needs: a third of the time of a client's start.
+"""Hide packages that Keras imports if installed and no training needs: a third of the time of a client's start.
 
-`None` in `sys.modules` is Python's own mark for a module that is not there: an import raises ModuleNotFoundError, and
-`importlib.util.find_spec` returns None. A finder that raises does for the former alone, and PyTorch asks the latter.
+`None` in `sys.modules` is Python's own mark for a missing module: an import raises ModuleNotFoundError, and
+`importlib.util.find_spec` returns None. A finder that raises would satisfy only the import, and PyTorch calls
+`find_spec`.
 """
 
 import sys
@@ -11,12 +12,12 @@ from types import ModuleType
 from typing import cast
 
 UNNEEDED = frozenset({"IPython", "matplotlib", "pandas", "PIL", "pydot", "sklearn", "tensorboard"})
-"""Packages that Keras asks for in `try … except ImportError`. Not SciPy: JAX and a layer of Keras need it."""
+"""Packages that Keras imports in `try … except ImportError`. SciPy is not one: JAX and a layer of Keras need it."""
 _modules = cast(dict[str, ModuleType | None], sys.modules)
 
 
 def hide_unneeded() -> set[str]:
-    """Hide those that are not imported yet from this process, before it imports Keras; returns their names."""
+    """Hide the packages not imported yet from this process, before it imports Keras, and return their names."""
     hidden = {name for name in UNNEEDED if name not in _modules}
     _modules.update(dict.fromkeys(hidden))
     return hidden
@@ -24,7 +25,7 @@ def hide_unneeded() -> set[str]:
 
 @contextmanager
 def unneeded_hidden() -> Iterator[None]:
-    """Hide them while the block imports Keras: the process itself imports some of them later."""
+    """Hide the packages while the block imports Keras: the process itself imports some of them later."""
     hidden = hide_unneeded()
     try:
         yield
@@ -34,7 +35,7 @@ def unneeded_hidden() -> Iterator[None]:
 
 @contextmanager
 def unneeded_shown() -> Iterator[None]:
-    """Let the block import some of them in a process that hid them."""
+    """Let the block import the packages in a process that hid them."""
     hidden = {name for name in UNNEEDED if name in _modules and _modules[name] is None}
     _show(hidden)
     try:

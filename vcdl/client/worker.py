@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class PipeSupervisor:
-    """The parent process at the other end of two pipes."""
+    """The parent process as a supervisor, at the other end of two pipes."""
 
     def __init__(self, commands: Iterable[bytes], events: IO[str]) -> None:
         self._commands = commands
@@ -55,15 +55,15 @@ class PipeSupervisor:
         self._ending: Request | None = None
 
     def listen(self) -> None:
-        """Read the parent's commands from now on, in a separate thread."""
+        """Start a thread that reads the parent's commands."""
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     def next_task(self) -> tuple[Path, int | None]:
-        """Wait for the next workunit: its folder, and the samples to train, or None for as many as it says."""
+        """Wait for the next workunit; return its folder, and the number of samples to train, or None for all."""
         return self._tasks.get()
 
     def tell(self, event: str, **facts: Any) -> None:
-        """Send one event. Ends the process when the parent is gone."""
+        """Send one event. Exit if the parent has ended."""
         try:
             self._events.write(json.dumps({"event": event, **facts}) + "\n")
             self._events.flush()
@@ -105,14 +105,19 @@ class PipeSupervisor:
 
 
 def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
-    """Serve the parent until it closes stdin."""
+    """Train workunits for the parent until it closes stdin.
+
+    Args:
+        trainers: Keeps the model between workunits.
+        read_data: Reads a shard.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # A copy for the events, and stderr in place of stdout: libraries print to stdout, which would break the JSON lines.
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # Not through a buffer: a thread that waits in there aborts a process that ends by an error.
+    # Not through a buffer: a thread that waits inside one aborts a process that ends by an error.
     supervisor = PipeSupervisor(io.FileIO(sys.stdin.fileno(), closefd=False), events)
     supervisor.listen()
     hide_unneeded()
@@ -132,7 +137,7 @@ def _train(
     except VcdlError as error:
         supervisor.tell("failed", reason=error_text(error))
     except Exception as error:  # from Keras, its backend or the system: report it and drop the model
-        # After an error of the backend its state is unknown, and a model that ran out of memory must give it back.
+        # After an error of the backend its state is unknown, and a model that ran out of memory must free it.
         trainers.clear()
         if is_disk_full(error):
             supervisor.tell("no_room")

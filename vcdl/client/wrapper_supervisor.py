@@ -1,10 +1,11 @@
 """The supervisor in a container, where BOINC's docker_wrapper pauses the task, and kills it to abort it.
 
-A system that shuts down sends SIGTERM; after it the wrapper starts the same container again, with the same slot.
+A system that shuts down sends SIGTERM. Later the wrapper starts the same container again, with the same slot.
 
 Where containers cannot be paused (Podman without root under cgroups v1), and when wrapper and client are killed, the
-container would train on, whatever the volunteer wants. So the process leaves a checkpoint and ends once the slot's lock
-is free, which the wrapper holds while it lives. Virtual machines may not show it: then nothing is concluded.
+container would continue to train, against the volunteer's settings. So the process leaves a checkpoint and ends once
+the slot's lock is free, which the wrapper holds while it lives. Where virtual machines hide the lock, its state is
+ignored.
 """
 
 import contextlib
@@ -21,11 +22,11 @@ from vcdl.files.lock import FileLock
 FRACTION_FILE = "fraction_done"
 """The file that docker_wrapper reads every ten seconds."""
 _LOOK_EVERY_S = 1.0
-"""Seconds between two looks at the wrapper's files, which is often enough: BOINC's client itself looks each second."""
+"""Seconds between two reads of the wrapper's files, which is often enough: BOINC's client itself reads each second."""
 
 
 class WrapperSupervisor:
-    """BOINC's docker_wrapper, which watches the container of this process from outside."""
+    """BOINC's docker_wrapper as a supervisor, which controls the container of this process from outside."""
 
     def __init__(self, slot: Path, init: InitData) -> None:
         self._slot = slot
@@ -35,12 +36,12 @@ class WrapperSupervisor:
         self._finish_now = False
         self._is_training = False
         self._look_at_s = 0.0
-        # At the start the wrapper certainly holds the lock. If it cannot be seen now, its absence later means nothing.
+        # At the start the wrapper certainly holds the lock. If it cannot be seen now, its absence later proves nothing.
         self._sees_wrapper = _is_locked(slot)
 
     def quit(self) -> None:
-        """Ask for a checkpoint and the end. Before training has started, exit at once."""
-        # In a signal handler: there is no checkpoint to write yet, and an import cannot be asked to stop.
+        """Request a checkpoint and the end. Before training has started, exit at once."""
+        # In a signal handler: there is no checkpoint to write yet, and an import cannot be interrupted cleanly.
         if not self._is_training:
             os._exit(0)
         self._quit = True
@@ -61,7 +62,7 @@ class WrapperSupervisor:
         self._time.trained(fraction)
         if self._time.share is None:
             return
-        # The disk is full: the next time will do.
+        # The disk is full: the next message replaces this one.
         with contextlib.suppress(OSError):
             (self._slot / FRACTION_FILE).write_text(f"{self._time.share:.6f}\n")
 
@@ -70,7 +71,7 @@ class WrapperSupervisor:
 
 
 def _is_locked(slot: Path) -> bool:
-    """Return whether another process holds the slot's lock; where that cannot be asked, no."""
+    """Return whether another process holds the slot's lock; False where that cannot be found out."""
     try:
         with FileLock(slot / LOCK_FILE, is_record=True) as lock:
             return not lock.acquire(wait_s=0.0)

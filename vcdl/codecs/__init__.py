@@ -1,4 +1,4 @@
-"""Encodings of weights on the way: exact, rounded, quantised or sparse, one codec per file.
+"""Encode weights for sending: exact, rounded, quantised or sparse, one codec per file.
 
 Pure NumPy without state: any server decodes any upload.
 """

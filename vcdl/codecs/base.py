@@ -1,6 +1,6 @@
-"""The contract of a codec: it turns a chunk of numbers into bytes and back.
+"""The interface of a codec, which encodes a chunk of numbers as bytes and decodes it.
 
-An upload holds the change made by a client's training, C − B with the client's own B; a download holds the
+An upload contains the change made by a client's training, C − B with the client's own B; a download contains the
 weights themselves. A codec does not know which: both are vectors of float32.
 """
 
@@ -30,7 +30,7 @@ class Codec(ABC):
 
     @property
     def is_exact(self) -> bool:
-        """Whether every bit survives: then an upload is the weights themselves and needs no base."""
+        """Whether decoding restores every bit: then an upload contains the weights themselves and needs no base."""
         return False
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
@@ -41,7 +41,7 @@ class Codec(ABC):
         return vector
 
     def within(self, size_bytes: float, vector_size: int) -> "Codec":
-        """Return a variant of about `size_bytes` for a vector, within this codec's bounds; this codec decodes it."""
+        """Return a variant of about `size_bytes` for a vector, within this codec's bounds; this codec can decode it."""
         return self
 
     @abstractmethod
@@ -50,17 +50,18 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, data: memoryview, out: Vector) -> None:
-        """Decode into `out`, shape (n,), finite or not.
+        """Decode into `out`, shape (n,), whether the numbers are finite or not.
 
-        Raises WeightsFileError for bytes that `encode` cannot have made.
+        Raises:
+            WeightsFileError: `encode` cannot have made these bytes.
         """
 
     @abstractmethod
     def most_bytes(self, size: int) -> int:
-        """Upper bound on the bytes of a chunk of `size` numbers; grows with `size`."""
+        """Return an upper bound on the bytes of a chunk of `size` numbers; it grows with `size`."""
 
     def most_bytes_of(self, vector_size: int) -> int:
-        """Upper bound on the bytes of all chunks of a vector, even if another codec encodes some of its numbers."""
+        """Return an upper bound on the bytes of all chunks of a vector, even if another codec encodes some numbers."""
         whole, rest = divmod(vector_size, CHUNK)
         return whole * self.most_bytes(CHUNK) + self.most_bytes(rest)
 
@@ -91,11 +92,11 @@ def in_blocks(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
 
 
 def block_count(size: int) -> int:
-    """Blocks of SCALE_BLOCK that hold `size` numbers."""
+    """Return the number of blocks of SCALE_BLOCK for `size` numbers."""
     return -(-size // SCALE_BLOCK)
 
 
 def check_length(data: memoryview, expected: int) -> None:
-    """Raises WeightsFileError unless the chunk has the expected length."""
+    """Check the length of a chunk. Raises WeightsFileError."""
     if len(data) != expected:
         raise WeightsFileError(f"a chunk has {len(data)} bytes, {expected} are expected: damaged")

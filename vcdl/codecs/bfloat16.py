@@ -1,7 +1,4 @@
-"""The upper half of a float32: 8 significant bits and the whole range.
-
-Source: Wang and Kanwar 2019, "brain floating point".
-"""
+"""The codec bfloat16, the upper half of a float32: 8 significant bits and the whole range."""
 
 import numpy as np
 

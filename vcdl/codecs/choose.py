@@ -1,4 +1,4 @@
-"""Choose the two encodings of a workunit by its codecs' names."""
+"""Choose the encodings of downloads and uploads by the names of codecs in a workunit."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _CODECS: Mapping[str, Callable[..., Codec]] = {
 
 
 def down_encoding(transport: Transport, layout: Layout) -> Encoding:
-    """Return the encoding of weights on the way to clients. Raises WorkunitError."""
+    """Return the encoding of weights that clients download. Raises WorkunitError."""
     return Encoding(_codec(transport.down), transport.compress, layout, transport.moment_block)
 
 

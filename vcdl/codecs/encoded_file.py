@@ -74,14 +74,14 @@ class ChunkReader:
         return memoryview(self._inflated(data, most_bytes) if frame & _DEFLATED else data)
 
     def check_end(self) -> None:
-        """Raises WeightsFileError when bytes follow the last chunk."""
+        """Check that no bytes follow the last chunk. Raises WeightsFileError."""
         if self._next != self._end:
             raise WeightsFileError(f"{self._path.name} has {self._end - self._next} bytes behind its last chunk")
 
     def _inflated(self, data: bytes, most_bytes: int) -> bytes:
         inflating = zlib.decompressobj()
         try:
-            # One byte more than allowed is enough to see that there are more, whatever the chunk would inflate to.
+            # One byte more than allowed is enough to detect a longer chunk, whatever it would inflate to.
             raw = inflating.decompress(data, most_bytes + 1)
         except zlib.error as error:
             raise WeightsFileError(f"{self._path.name} is damaged ({error})") from error

@@ -41,7 +41,7 @@ _NONE = np.zeros(0, np.intp)
 
 
 class BlockSource(Protocol):
-    """An open file that gives a vector in blocks."""
+    """An open file that decodes a vector in blocks."""
 
     @property
     def header(self) -> str: ...
@@ -62,7 +62,7 @@ class Encoding:
     compress: bool
     layout: Layout
     moment_block: int = 1
-    """Neighbouring second moments that travel as one, unless the codec is exact."""
+    """Number of neighbouring second moments that are sent as one, unless the codec is exact."""
 
     @property
     def label(self) -> str:
@@ -77,7 +77,7 @@ class Encoding:
 
     @property
     def is_difference(self) -> bool:
-        """Whether an upload holds the model's variables as differences to the client's base."""
+        """Whether an upload contains the model's variables as differences to the client's base."""
         return not self.codec.is_exact
 
     @cached_property
@@ -173,7 +173,7 @@ class Encoding:
 
     @property
     def _sizes(self) -> range:
-        """Possible sizes of a file's data, in bytes."""
+        """The possible sizes of a file's data, in bytes."""
         return range(self.most_bytes + 1)
 
     @property
@@ -183,7 +183,7 @@ class Encoding:
         if self.is_plain:
             return 4 * size
         exact = _EXACT.most_bytes(sum(end - begin for begin, end in self.layout.model.statistics))
-        # One more: the chunk where the moments begin holds some of both.
+        # One more: the chunk in which the moments begin contains some of both.
         moments = self.moments_codec.most_bytes_of(size - self.model_size) + self.moments_codec.most_bytes(1)
         return self.codec.most_bytes_of(self.model_size) + exact + moments + FRAME_BYTES * -(-size // CHUNK)
 
@@ -223,7 +223,7 @@ class _Decoder:
         self._chunks = chunks
         self._buffer = np.empty(min(CHUNK, self._size), np.float32)
         self._begin = self._end = 0
-        """The range of the vector that is in the buffer."""
+        """The range of the vector in the buffer."""
 
     def read(self, begin: int, out: Vector) -> None:
         # A second pass starts from the first chunk, as chunks are of different lengths and have no index.
@@ -269,7 +269,7 @@ class _Decoder:
 
 
 def _clipped(size: int, most: int) -> int:
-    """`size`, limited to the range from 0 to `most`."""
+    """Return `size`, limited to the range from 0 to `most`."""
     return max(0, min(size, most))
 
 

@@ -1,4 +1,4 @@
-"""IEEE 754 half precision: 11 significant bits, from 6e-8 to 65504."""
+"""The codec float16, IEEE 754 half precision: 11 significant bits, from 6e-8 to 65504."""
 
 import numpy as np
 

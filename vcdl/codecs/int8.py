@@ -1,12 +1,4 @@
-"""Integers from −levels to levels, times a scale per block.
-
-This is block-wise absmax quantisation (Dettmers et al. 2022).
-
-    s = max |x| of the block / levels,   q = round(x / s),   decoded: q·s
-
-Blocks are short, so that one large number costs only its neighbours precision. Fewer levels mean fewer bits
-after compression.
-"""
+"""The codec int8: integers from −levels to levels, times a scale per block."""
 
 import numpy as np
 import numpy.typing as npt

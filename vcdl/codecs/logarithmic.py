@@ -19,7 +19,7 @@ from vcdl.wire.weights import Vector
 _LEVELS = 126
 """Steps of the logarithmic scale: 7 bits without the code for 0."""
 _SIGN = 128
-"""The bit of a code that holds the sign."""
+"""The bit of a code that contains the sign."""
 _HIGHEST = np.nextafter(np.float32(128), np.float32(0))
 """The highest logarithm of a finite float32, which may be rounded up to that of infinity."""
 _LOWEST = np.float32(-149)

@@ -1,9 +1,4 @@
-"""The largest numbers of a vector, and zero for all others.
-
-A host may add what was dropped to its next update (vcdl.client.residual), the error feedback of Aji and Heafield 2017
-and Stich et al. 2018; otherwise it is lost. A chunk holds, for each kept number, the gap since the previous one and
-its value.
-"""
+"""The codec top_k: the largest numbers of a vector, and zero for all others."""
 
 import math
 
@@ -21,13 +16,13 @@ _MORE = 255
 _COUNT_BYTES = 4
 """Bytes for the count of numbers in a chunk."""
 _FEWER = 20
-"""A host with the slowest link sends at least one twentieth of what others send, so that its updates still count."""
+"""Divisor of the share for a host with the slowest link, so that its updates still count."""
 _TINIEST = np.float32(2.0**-24)
 """The smallest positive number of float16."""
 
 
 class TopK(Codec):
-    """A byte for each kept number, rarely one more, and its value. Hosts may send less than the share."""
+    """A byte for each kept number, rarely two, and its value. A host with a slow link may keep less than the share."""
 
     def __init__(self, share: float, two_bits: bool = False, sent: float | None = None) -> None:
         """Set which numbers are kept.

@@ -1,4 +1,4 @@
-"""A sign and one of two sizes: values in 2 bits. A host adds what was rounded away to its next update.
+"""Code kept values in 2 bits: a sign and one of two sizes. A host adds the rounding error to its next update.
 
 The sizes are the means of a block's numbers below and above its mean. SparseLoCo (arXiv 2508.15706) also sends 2 bits
 of each change. Without error feedback (vcdl.client.residual) what is rounded away is lost.

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, locked, and those that come with VCDL."""
+"""Write files as a whole, lock them, fetch remote ones, find shipped ones, and start child processes."""

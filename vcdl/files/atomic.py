@@ -1,4 +1,4 @@
-"""Atomic files: a file appears whole or not at all. While it is written it is called `.STEM.PID.tmp.SUFFIX`."""
+"""Write files atomically: a file appears whole or not at all. Meanwhile its name is `.STEM.PID.tmp.SUFFIX`."""
 
 import contextlib
 import hashlib
@@ -53,10 +53,10 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
 
 
 def keep_first(path: Path, content: bytes) -> bytes:
-    """Write a private file unless it exists, and return what it holds.
+    """Write a private file unless it exists, and return its content.
 
-    Of several processes that come at once, all get the content of the one that was first: each would otherwise keep a
-    secret of its own, and all but the last to write would be strangers to whoever reads the file.
+    Of several processes that call this at once, all get the content of the first one. Otherwise each would use its own
+    secret, and readers of the file would know only the last one.
 
     Raises:
         OSError: The file cannot be written or read.
@@ -78,7 +78,7 @@ def keep_first(path: Path, content: bytes) -> bytes:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """`atomic_write`, whose errors are those of the folder. Raises RunFolderError."""
+    """Write like `atomic_write`, with the errors of a run's folder. Raises RunFolderError."""
     with folder_errors(path.parent), atomic_write(path) as temporary:
         yield temporary
 
@@ -125,7 +125,7 @@ def _is_another_running(pid: str) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Have a file's content, or the names in a folder, outlive a power cut. Raises OSError."""
+    """Sync a file's content, or the names in a folder, so that they survive a power cut. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows syncs only what may be written
     try:
         os.fsync(descriptor)

@@ -5,14 +5,14 @@ from typing import Protocol
 
 
 class HasPath(Protocol):
-    """An object of a folder."""
+    """An object with the path of a folder."""
 
     @property
     def path(self) -> Path: ...
 
 
 class Below:
-    """A path below the folder of the object that it is an attribute of."""
+    """An attribute that is a path below its object's folder."""
 
     def __init__(self, *parts: str | Path) -> None:
         self._parts = parts

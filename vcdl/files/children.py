@@ -1,8 +1,8 @@
-"""Start Python processes of ours: the only module that builds such a command (tests/files/test_children.py holds it).
+"""Start child processes in Python; no other module builds such a command (tests/files/test_children.py checks that).
 
-`python -m` puts the current folder first on the import path, so that a `numpy.py` in it runs as code. The folder may
-hold what a submitter or a volunteer sent. Every child is therefore started with `-P`, which leaves that folder out.
-A child that reads what a submitter sent also gets a confined environment, and `Limits`.
+`python -m` puts the current folder first on the import path, so that a `numpy.py` in it would run. The folder may
+contain files of a submitter or a volunteer. Every child is therefore started with `-P`, which leaves that folder out.
+A child that reads a submitter's files also gets a confined environment, and `Limits`.
 """
 
 import os
@@ -25,9 +25,9 @@ _PASSED_ON = re.compile(
     r"|PYTHON.*|(CUDA|JAX|KERAS|LC|MKL|NVIDIA|OMP|OPENBLAS|TF|XDG|XLA)_.*"
 )
 _NICENESS = 10
-"""Below the service, so that pages are answered while a job is checked on a machine with few cores."""
+"""Niceness of a child, below the service, so that pages are answered while a job is checked on few cores."""
 _OPEN_FILES = 1024
-"""TensorFlow opens some 60; the usual soft limit of Linux."""
+"""Most open files: TensorFlow opens some 60, and 1024 is the usual soft limit of Linux."""
 
 
 def python_command(module: str, *arguments: str | Path, python: str | Path | None = None) -> list[str]:
@@ -47,7 +47,7 @@ def start_child(module: str, *arguments: str | Path, **options: Any) -> "subproc
 
 
 def when_parent_ends(act: Callable[[], object]) -> None:
-    """Call `act`, in a thread, once the standard input closes: a parent that ends, however it ends, closes it."""
+    """Call `act`, in a thread, once standard input closes, which happens however the parent ends."""
 
     def wait() -> None:
         while os.read(0, 1):  # not through sys.stdin: a thread that waits in its buffer aborts a process that ends
@@ -80,13 +80,14 @@ def confined_environment(environment: Mapping[str, str] = os.environ, *, has_sto
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that a child may take; what it reads may try to take more."""
+    """Limits of a child's resources, as the files that it reads may be hostile."""
 
     memory_bytes: int
-    """Private writable memory. Address space would be no measure: TensorFlow reserves three times what it uses."""
+    """Bytes of private writable memory. Address space cannot be limited: TensorFlow reserves three times what it uses.
+    """
     cpu_s: int
     written_bytes: int = 16 << 30
-    """The largest file that it may write: a published data set, which the first check that needs it fetches."""
+    """Bytes of the largest file that it may write: a published data set, which the first check downloads."""
 
     @classmethod
     def for_foreign_files(cls, timeout_s: float) -> "Limits":

@@ -1,4 +1,4 @@
-"""Packages that only some of VCDL needs, which `pip install 'vcdl[EXTRA]'` brings."""
+"""Optional packages of VCDL, which `pip install 'vcdl[EXTRA]'` installs."""
 
 from importlib.util import find_spec
 
@@ -11,7 +11,7 @@ def is_installed(*packages: str) -> bool:
 
 
 def require(extra: str, *packages: str) -> None:
-    """Raise GridError, which names the extra, unless all of its packages are installed."""
+    """Check that all packages of an extra are installed. Raises GridError, which names the extra."""
     for package in packages:
         if not is_installed(package):
             raise GridError(f"{package} is not installed: `pip install 'vcdl[{extra}]'` brings it")

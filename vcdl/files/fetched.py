@@ -1,7 +1,7 @@
-"""Copies of remote files, in `vcdl/sources` of $XDG_CACHE_HOME (default ~/.cache).
+"""Fetch remote files into `vcdl/sources` of $XDG_CACHE_HOME (default ~/.cache).
 
-They are fetched once, resumed byte by byte, and checked. One named by `#sha256=…` is found by its content; for others
-the address is asked whether the file changed.
+Each is fetched once, resumed byte by byte, and checked. A file named by `#sha256=…` is found by its content; for others
+the server is asked whether the file changed.
 """
 
 import hashlib
@@ -40,18 +40,18 @@ _Result = TypeVar("_Result")
 
 
 class Address(NamedTuple):
-    """A URL, and the checksum of what is there."""
+    """A URL, with the checksum of its content if given."""
 
     url: str
     sha256: str | None
-    """Checksum of the file; of a folder that of its `sha256sum` lines, sorted by name."""
+    """SHA-256 of the file, or of a folder's `sha256sum` lines, sorted by name; None: not given."""
 
     def __str__(self) -> str:
         return f"{self.url}#sha256={self.sha256}" if self.sha256 else self.url
 
     @property
     def folder(self) -> Path:
-        """The folder of its copy."""
+        """The folder that contains its copy."""
         return cache_folder() / "sources" / (self.sha256 or "at-" + hashlib.sha256(self.url.encode()).hexdigest()[:40])
 
     @property
@@ -137,7 +137,7 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
 
 
 def pinned(address: Address) -> Address:
-    """Return the address with the checksum of its current content, and keep the copy under that. Raises as `fetch`."""
+    """Return the address with the checksum of its current content, and keep the copy under that."""
     copy = fetch(address)
     with folder_errors(address.folder):
         found = Address(address.url, sha256_of(copy))
@@ -148,7 +148,7 @@ def pinned(address: Address) -> Address:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file; of a folder that of its `sha256sum` lines, sorted by name. Raises OSError."""
+    """Return the SHA-256 of a file, or of a folder's `sha256sum` lines, sorted by name. Raises OSError."""
     if path.is_dir():
         names = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
         lines = "".join(f"{sha256_of(path / name)}  {name}\n" for name in names)
@@ -163,7 +163,7 @@ class _Fetch:
     def __init__(self, address: Address, tell: Tell) -> None:
         self._address, self._tell = address, tell
         self._journal = address.folder / "files"
-        """A line for each file that is whole: its identity, and its name."""
+        """The bookkeeping file, with a line for each complete file: its identity, and its name."""
         self._remote: Remote = self._patiently(lambda: remote_at(address.url))
         self._files = self._patiently(self._remote.files)
         known = dict(line.partition("\t")[::2] for line in self._lines())
@@ -176,7 +176,7 @@ class _Fetch:
 
     @property
     def is_done(self) -> bool:
-        """Whether the copy is whole and holds nothing else."""
+        """Whether the copy is complete and contains nothing else."""
         return not self._missing and not self._gone
 
     def run(self) -> None:
@@ -248,7 +248,7 @@ class _Fetch:
         return found
 
     def _patiently(self, call: Callable[[], _Result], reached: Callable[[], int] = lambda: 0) -> _Result:
-        """Call again while the other machine is away, some times without a step forward. Raises FileUnavailable."""
+        """Retry a call while the server is away, up to _TRIES times without progress. Raises FileUnavailable."""
         backoff, furthest, failures = Backoff(), 0, 0
         while True:
             try:

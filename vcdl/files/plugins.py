@@ -1,10 +1,10 @@
-"""Parts that are found by their entry points: ours, and those of other packages.
+"""Find parts by their entry points: VCDL's own, and those of other packages.
 
     [project.entry-points."vcdl.rules"]
     median = "my_package.median:Median"
 
-Names come from the metadata of installed packages: nothing is imported before a part is used. Whatever runs on
-volunteers is no part of this: codecs, clients and the checks of both (docs/plugins.md).
+Names come from the metadata of installed packages: nothing is imported before a part is used. Code that runs on
+volunteers cannot be added: codecs, clients and the checks of both (docs/plugins.md).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,9 +34,9 @@ class Parts(Mapping[str, T], Generic[T]):
     """
 
     kind: str
-    """The noun for one of them, such as `rule`."""
+    """The noun for such a part, for messages: `rule`."""
     wrong: Callable[[str, object], str | None] = _anything
-    """Names the fault of what a package calls such a part; None: there is none."""
+    """A function that returns the fault of a name and its part, or None."""
 
     @property
     def group(self) -> str:

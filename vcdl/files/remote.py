@@ -30,17 +30,17 @@ _ANSWERS = {
 
 
 class AwayError(Exception):
-    """The other machine cannot be reached, or breaks off: it may answer the next time."""
+    """Raised when the other machine cannot be reached, or breaks off: a retry may succeed."""
 
 
 class RemoteFile(NamedTuple):
     """A file at an address."""
 
     name: str
-    """Its path below the address; empty: the address is its own."""
+    """Its path below the address; empty: the address itself is the file."""
     size_bytes: int | None
     identity: str
-    """Changes with what the file holds."""
+    """A text that changes when the file's content changes."""
 
 
 class Opened(NamedTuple):
@@ -48,13 +48,13 @@ class Opened(NamedTuple):
 
     file: RemoteFile
     begin: int
-    """The byte with which it begins: the one that was asked for, or 0."""
+    """The offset of its first byte: the requested one, or 0."""
     pieces: Iterator[bytes]
-    """The content, which may end too early or raise AwayError."""
+    """The content in pieces; it may end too early or raise AwayError."""
 
 
 class Remote(Protocol):
-    """An address. All calls raise DataError for what will not pass, AwayError for what may."""
+    """An address. All calls raise DataError for permanent errors, AwayError for those that may pass."""
 
     def files(self) -> list[RemoteFile]:
         """Return the file at the address, or those below it."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class NotRegular(OSError):
-    """A link, a pipe, a device or a folder stands where a file is expected."""
+    """Raised when a link, a pipe, a device or a folder is in a file's place."""
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def regular(path: str | Path, flags: int) -> int:
 
 
 def discard(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it; what may not be removed is left."""
+    """Remove a file or a folder with its content, as far as permitted."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

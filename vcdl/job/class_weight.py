@@ -1,4 +1,4 @@
-"""The key `training > class_weight`: how much a sample counts by its class."""
+"""The key `training > class_weight`: the weight of a sample by its class."""
 
 import math
 from collections.abc import Mapping
@@ -8,11 +8,15 @@ from typing import Any, Literal
 from vcdl.yaml_schema import values as kinds
 
 ClassWeight = Literal["balanced"] | Mapping[str | int, float]
-"""`balanced`: classes count alike, whatever their samples; or the weight of each class by its name or number."""
+"""`balanced`: classes have equal total weight, however many samples they have; or class name or number → weight."""
 
 
 def read_class_weight(raw: Any) -> ClassWeight:
-    """Raises ValueError."""
+    """Check and convert the key's value.
+
+    Raises:
+        ValueError: It is neither `balanced` nor a mapping of weights.
+    """
     if raw == "balanced":
         return "balanced"
     if not isinstance(raw, Mapping) or not raw:

@@ -1,4 +1,4 @@
-"""The Python files of a job's folder, as they travel with its model (vcdl.client.own_code)."""
+"""Read the Python files of a job's folder, which are sent with its model (vcdl.client.own_code)."""
 
 import inspect
 import os
@@ -16,7 +16,8 @@ _OF_EVERY_MODEL = ("self", "args", "kwargs", "name", "trainable", "dtype")
 def read_code(folder: Path) -> OwnCode:
     """Read all Python modules below a folder, except hidden files and links.
 
-    Raises ModelError, also for a large folder.
+    Raises:
+        ModelError: A file cannot be read, or all together are too large.
     """
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
@@ -44,7 +45,7 @@ def read_code(folder: Path) -> OwnCode:
 def _modules(folder: Path) -> Iterator[Path]:
     """Yield the files that can be imported, in order."""
     for where, folders, names in os.walk(folder):
-        # In place, so that os.walk follows this order: equal folders give equal code.
+        # Changed in place, so that os.walk follows this order: equal folders give equal code.
         folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
         for name in sorted(names):
             path = Path(where, name)
@@ -53,7 +54,11 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def check_arguments(model: Any, code: OwnCode) -> None:
-    """Refuse a subclassed model that Keras would make again with its arguments' defaults. Raises ModelError."""
+    """Refuse a subclassed model that Keras would recreate with the defaults of its arguments.
+
+    Raises:
+        ModelError: `get_config` omits an argument.
+    """
     import keras
 
     for part in model._flatten_layers():

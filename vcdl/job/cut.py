@@ -1,8 +1,8 @@
-"""Shards and batch size by the number of samples and of slots, where the job leaves them open.
+"""Choose the number of shards and the batch size by samples and slots, where the job leaves them open.
 
-What is lost to serial training follows the rounds of uploads for each slot (docs/decisions/101): the more slots, the
-more shards. A small set that is trained all at once has few instead, or one. A file that cannot be read keeps the usual
-number.
+The loss of accuracy against serial training depends on the rounds of uploads for each slot (docs/decisions/101): the
+more slots, the more shards. A small set that is trained all at once has few shards instead, or one. For a file that
+cannot be read, the default number stays.
 """
 
 import math
@@ -13,11 +13,12 @@ from vcdl.job.training import TrainingSettings
 SMALL_FLEET = 10
 """Slots of a fleet of unknown size."""
 ENOUGH_ROUNDS = 8
-"""Rounds of uploads for each slot."""
+"""Rounds of uploads for each slot from which on more rounds gain little (docs/decisions/101)."""
 _MOST_SHARDS = 200
-"""Shards for the sake of slots: each is a subtask more in every epoch, with a start and the weights twice on a link."""
+"""Most shards chosen for many slots: each is a subtask more in every epoch, with a start and two transfers of the
+weights."""
 _FEWEST_BATCHES = 2
-"""Batches that a shard keeps there."""
+"""Least batches of a shard where shards are chosen for many slots, so that a subtask has some steps."""
 # 64 were worse on eleven small problems. With 16 a first job on two workers took up to half as long again (decision
 # 101).
 _SHARD_SAMPLES = 32
@@ -25,21 +26,21 @@ _SHARD_SAMPLES = 32
 _TINY_SHARD_SAMPLES = 64
 """Samples that a shard should have at least where there are no more shards than slots of a small fleet."""
 _SHARD_EPOCHS = 32
-"""Epochs for which there is one such shard more: each is trained on a slot of its own, with fewer steps in a row."""
+"""Epochs for each further shard of a tiny set: each is trained on its own slot, with fewer sequential steps."""
 _FEW_SLOTS = 4
-"""Slots of one machine, on which a subtask costs some 10 ms on top of its training, and late uploads cost little."""
+"""Slots up to which a fleet counts as one machine, on which a subtask costs some 10 ms, and late uploads cost little.
+"""
 _LONG_SHARD_SAMPLES = 256
 """Samples that a shard should have on so few slots: with 32 a small table took twice its processor time."""
 _SHARDS_A_SLOT = 4
-"""Shards for each of so few slots, of however few samples: else slots wait for each other at the end of an epoch."""
+"""Shards for each of so few slots, however few the samples: otherwise slots wait for each other at an epoch's end."""
 _STEPS = 4
-"""Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
-(docs/decisions/101).
-"""
+"""Batches that a shard should have on few slots: on several, few sequential steps cost more than small batches
+(docs/decisions/101)."""
 # Jobs of fewer steps learned more with small batches at ten and twenty slots, and longer ones did not need them
 # (decision 101).
 _STEPS_IN_A_ROW = 1300
-"""Steps of a whole job on one slot, below which its batches are small."""
+"""Sequential steps of a whole job on one slot, below which its batches are made small."""
 # Batches of 4 were worse or level (decision 101), and take a processor longer for a sample.
 _SMALL_BATCH = 8
 
@@ -47,21 +48,21 @@ _SMALL_BATCH = 8
 def suited(
     data: DataSettings, training: TrainingSettings, epochs: int, slots: int
 ) -> tuple[DataSettings, TrainingSettings]:
-    """Both with the number of shards and the batch size that suit the data and the slots, unless they are set."""
+    """Return both sections with the number of shards and the batch size that suit data and slots, unless set."""
     samples = _training_samples(data)
     if samples is None:
         return data, training
     is_open, few = "shards" not in data.model_fields_set, _few_shards(samples, epochs, data)
     if "batch_size" not in training.model_fields_set:
         size = _batch_size(samples // few, _STEPS, training.batch_size)
-        # The user's shards count. A batch must leave each of them some steps.
+        # The user set `shards`: keep batches small enough that each shard still has some steps.
         if not is_open:
             shard = samples // data.shards
             small = min(size, _batch_size(shard, _FEWEST_BATCHES, training.batch_size))
             size = max(small, _batch_size(shard, _STEPS, training.batch_size))
         used = slots if is_open else min(slots, data.shards)
         steps = epochs * samples * training.passes // (size * training.batches_a_step * used)
-        # Smaller batches make more steps in a row and cost no pass over the data. A tiny set has few slots anyway.
+        # Smaller batches make more sequential steps and cost no pass over the data. A tiny set has few slots anyway.
         if steps < _STEPS_IN_A_ROW and not _is_tiny(samples):
             size = min(size, _SMALL_BATCH)
         training = training.model_copy(update={"batch_size": size})
@@ -85,7 +86,7 @@ def _is_tiny(samples: int) -> bool:
 
 
 def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
-    """Shards on few slots."""
+    """Return the number of shards on few slots."""
     if not _is_tiny(samples):
         return min(data.shards, samples // _SHARD_SAMPLES)
     # One shard cannot have other classes than the whole.
@@ -102,7 +103,7 @@ def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
 
 
 def _training_samples(data: DataSettings) -> int | None:
-    """Return the samples left to train on, or None for a file that cannot be read."""
+    """Return the number of samples left to train on, or None for a file that cannot be read."""
     if data.from_ is not None:
         samples = data.from_.training_samples()
         return None if samples is None else _left(samples, data, validates=data.from_.validation is not None)

@@ -18,7 +18,7 @@ from vcdl.files.fetched import Address, address_of, fetch
 from vcdl.files.plugins import Parts
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
-from vcdl.job.labels import ClassNames, MaskLabel, first_twice
+from vcdl.job.labels import ClassNames, MaskLabel, first_duplicate
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.reader import FROM, Reader
 from vcdl.wire.task import MASKABLE, Task
@@ -36,8 +36,8 @@ _local_file: Any = kinds.existing_file(misread=not_an_npz).func
 
 def _file(raw: Any, info: ValidationInfo) -> Path:
     address = address_of(str(raw))
-    # The path of the copy, which is fetched only when the whole file is found right (`fetch`): a typo elsewhere must
-    # not cost a download.
+    # The path of the copy, which is fetched only when the whole file is valid (`fetch`): a typo elsewhere must not cost
+    # a download.
     path: Path = _local_file(raw, info) if address is None else address.copy
     return path
 
@@ -48,7 +48,7 @@ def _wrong(_name: str, found: object) -> str | None:
 
 
 SOURCES: Parts[Any] = Parts("source", _wrong)
-"""Modules of published data sets, by name (vcdl.data.load)."""
+"""Data set's name → its module, for published data sets (vcdl.data.load)."""
 
 
 def _known(value: Any) -> str:
@@ -58,33 +58,33 @@ def _known(value: Any) -> str:
 
 
 class DataSettings(Section):
-    """The data, and how they are cut: exactly one of `dataset`, `npz` and `from`."""
+    """The data and their cut: exactly one of `dataset`, `npz` and `from` is given."""
 
     foreign_keys = KERAS_KEYS
 
     dataset: Annotated[str, PlainValidator(_known)] | None = None
-    """One of SOURCES."""
+    """The name of a published data set, one of SOURCES."""
     npz: Annotated[Path, PlainValidator(_file)] | None = None
     _npz_address: Address | None = PrivateAttr(None)
     from_: Annotated[Reader | None, FROM, SECTION_AS_YAML] = Field(default=None, alias="from")
     """Any other source, with the reader that it needs."""
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
     classes: ClassNames | None = None
-    """The classes by name, in the order of the model's outputs; or how many there are."""
+    """The names of the classes, in the order of the model's outputs; or their number."""
     mask: MaskLabel | None = None
-    """The label of what does not count: padding of sequences, pixels of nothing."""
+    """The label that is masked: padding of sequences, pixels without a class."""
     outputs: Annotated[tuple[OutputSettings, ...], list_of_sections(OutputSettings), SECTION_AS_YAML] | None = None
-    """The outputs of a model with several, each with labels of its own; None: it has one."""
+    """The outputs of a model with several, each with its own labels; None: it has one."""
     shards: _Count = 50
     split: Annotated[Split, kinds.one_of(Split)] = "iid"
     concentration: _AboveZero = 0.5
     """The parameter of the Dirichlet distribution; `iid` does not use it."""
     by: str | None = None
-    """The column of a table, or the array NAME_train of an npz file, by whose values shards are cut."""
+    """The column of a table, or the array NAME_train of an npz file, whose values determine the shards."""
     validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
     """A number of samples, or a fraction of the training set."""
     normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "auto"
-    """`auto`: nothing for whole numbers that the model takes as such (vcdl.models.integer_inputs), else `scale`."""
+    """`auto`: none for whole numbers that the model accepts as such (vcdl.models.integer_inputs), else `scale`."""
 
     @field_validator("task")
     @classmethod
@@ -136,7 +136,7 @@ class DataSettings(Section):
     @field_validator("outputs")
     @classmethod
     def _differ(cls, outputs: tuple[OutputSettings, ...] | None, info: ValidationInfo) -> Any:
-        if (twice := first_twice([output.name for output in outputs or ()])) is not None:
+        if (twice := first_duplicate([output.name for output in outputs or ()])) is not None:
             raise ValueError(f"names {twice} twice; an output is named once")
         if outputs is not None and len(outputs) < 2:
             raise ValueError("is for several outputs; for one set data > task, training > loss and metrics")
@@ -152,20 +152,29 @@ class DataSettings(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _keeps_address(cls, raw: Any, handler: ModelWrapValidatorHandler["DataSettings"]) -> "DataSettings":
-        # The field holds the path of the copy. The address, which may be signed, is kept out of the run's own job file.
+        # The field contains the path of the copy. The address, which may be signed, is kept out of the run's own job
+        # file.
         made = handler(raw)
         if made.npz is not None and isinstance(raw, Mapping):
             made._npz_address = address_of(str(raw["npz"]))
         return made
 
     def fetch(self) -> None:
-        """Have the copies of remote data here. Raises DataError, FileUnavailable, RunFolderError."""
+        """Download the copies of remote data that are missing.
+
+        Raises:
+            DataError, FileUnavailable, RunFolderError: They cannot be fetched or stored.
+        """
         for address in filter(None, (self._npz_address, *(self.from_.addresses if self.from_ else ()))):
             fetch(address)
 
     @property
     def file(self) -> Path:
-        """The user's own file or folder. Raises ValueError for a data set with a name."""
+        """The user's own file or folder.
+
+        Raises:
+            ValueError: The data are a published set.
+        """
         path = self.npz if self.from_ is None else self.from_.path
         if path is None:
             raise ValueError("a data set with a name has no file: this is a bug in vcdl")

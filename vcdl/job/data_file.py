@@ -1,4 +1,4 @@
-"""Words for a path that `data > npz` or `data > from` does not read."""
+"""Explain why a path cannot be used for `data > npz` or `data > from`."""
 
 from pathlib import Path
 
@@ -22,13 +22,13 @@ _READ_BY_FROM = frozenset({".csv", ".tsv", ".parquet", ".pq", ".npy", ".txt"})
 
 
 def never_read(path: Path) -> str | None:
-    """Why `data > from` does not read a path, with what to do; None: nothing is known of it."""
+    """Return why `data > from` cannot read a path, with the cure; None: there is no known reason."""
     what = _FORMATS.get(path.suffix.lower())
     return what and f"{path.name} {what}"
 
 
 def not_an_npz(path: Path) -> str | None:
-    """Why a path is no .npz file, with what to do; None: it may be one."""
+    """Return why a path is no .npz file, with the cure; None: it may be one."""
     if path.suffix.lower() in _READ_BY_FROM:
         return f"{path.name} is no .npz file: write `from: {path.name}` in the place of npz"
     if path.suffix.lower() != ".npz" and (wrong := never_read(path)) is not None:

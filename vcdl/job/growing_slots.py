@@ -1,8 +1,8 @@
-"""How many subtasks a job trains at a time while it begins. Pure arithmetic.
+"""Compute how many subtasks a job trains at a time while it ramps up. Pure arithmetic.
 
-Clients that begin together from weights that have learnt nothing pull apart, and what the job loses by that it never
-makes up for. So it begins with an eighth of its slots, and has all of them once `pacing > grows_over` of its subtasks
-are created (docs/decisions/144).
+Clients that start together from untrained weights diverge from each other, and the job never recovers what it loses by
+that. So it starts with an eighth of its slots, and uses all of them once `pacing > grows_over` of its subtasks are
+created (docs/decisions/144).
 """
 
 import math
@@ -11,7 +11,8 @@ from vcdl.rules.ramp import between
 
 _FIRST = 0.125
 _FEWEST = 10
-"""On ten slots and fewer growing gains nothing (docs/decisions/144); from ten on forty is as good as from five."""
+"""Least slots at the start: below ten, growing gains nothing, and from ten to forty is as good as from five
+(docs/decisions/144)."""
 
 
 def growing_slots(wanted: int, made: int, growing: float) -> int:
@@ -22,7 +23,7 @@ def growing_slots(wanted: int, made: int, growing: float) -> int:
         made: Subtasks created so far.
         growing: Subtasks over which the slots grow.
     """
-    # Also where nothing grows: `growing` is 0 then.
+    # Also for jobs that do not grow: `growing` is 0 then.
     if made >= growing:
         return wanted
     return min(wanted, max(_FEWEST, math.ceil(between(_FIRST, 1.0, made / growing, "linear") * wanted)))

@@ -1,4 +1,4 @@
-"""Keys that people know from `model.fit` and expect in a job file, each with what takes its place."""
+"""Keys that people know from `model.fit` and expect in a job file, each with its replacement."""
 
 from types import MappingProxyType
 
@@ -26,4 +26,4 @@ KERAS_KEYS = MappingProxyType(
         "validation_split": _VALIDATION,
     }
 )
-"""Cures by key, in whatever section it is written."""
+"""Key → what to write instead, in whatever section it occurs."""

@@ -1,4 +1,4 @@
-"""Keys that name labels: the classes of an output, and the label of what does not count."""
+"""Keys of labels: the classes of an output, and the masked label."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,7 +13,11 @@ _MOST_CLASSES = 1_000_000
 
 
 def class_names(raw: Any) -> int | tuple[str | int, ...]:
-    """Two different names or more, or a count ≥ 2. Raises ValueError."""
+    """Check and convert classes: two or more distinct names, or a count ≥ 2.
+
+    Raises:
+        ValueError: They are neither.
+    """
     if isinstance(raw, int) and not isinstance(raw, bool) and 2 <= raw <= _MOST_CLASSES:
         return raw
     if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
@@ -21,7 +25,7 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
         # `[1, "2"]` is most likely a missing pair of quotes, and 1 and "1" would be two classes.
         if len(kinds_of_names) > 1:
             raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
-        if (twice := first_twice(raw)) is not None:
+        if (twice := first_duplicate(raw)) is not None:
             raise ValueError(f"holds {twice} twice; a class is named once")
         return tuple(raw)
     raise kinds.expected(
@@ -29,13 +33,17 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
     )
 
 
-def first_twice(names: Sequence[Any]) -> Any:
-    """Return the first name that stands there twice, or None."""
+def first_duplicate(names: Sequence[Any]) -> Any:
+    """Return the first name that occurs twice, or None."""
     return next((name for place, name in enumerate(names) if name in names[:place]), None)
 
 
 def mask_label(raw: Any) -> str | int:
-    """Return a label: a whole number or text. Raises ValueError."""
+    """Check and return a masked label: a whole number or text.
+
+    Raises:
+        ValueError: It is neither.
+    """
     if not _is_name(raw):
         raise kinds.expected("a label, a whole number or text", raw)
     return raw  # type: ignore[no-any-return]
@@ -60,5 +68,5 @@ def _of_the_task(classes: Any, info: ValidationInfo) -> Any:
 ClassNames = Annotated[
     int | tuple[str | int, ...], PlainValidator(class_names), AfterValidator(_of_the_task), PlainSerializer(_plain)
 ]
-"""The classes by name, in the order of the model's outputs; or how many there are."""
+"""The names of the classes, in the order of the model's outputs; or their number."""
 MaskLabel = Annotated[str | int, PlainValidator(mask_label), PlainSerializer(_plain)]

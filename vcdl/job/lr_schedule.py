@@ -41,15 +41,15 @@ class RateTrial(StrEnum):
     """The outcome of trying learning rates before a job."""
 
     NONE = "none"
-    """The job names its rate, or is too small or its steps too heavy for a trial."""
+    """The job sets its rate, or is too small, or its steps are too expensive for a trial."""
     CHOSE = "chose"
     UNDECIDED = "undecided"
-    """No rate had learnt anything yet."""
+    """No rate had improved the model yet."""
 
 
 @dataclass(frozen=True)
 class SubtaskRate:
-    """The factor of a job's peak rate that a workunit gets, by its place and by what is going on around it."""
+    """The factor on a job's peak rate for a workunit, by its place in the job and the open workunits and clients."""
 
     shape: RateShape = "constant"
     warmup: float = 0.0
@@ -61,7 +61,7 @@ class SubtaskRate:
     steps: int = 0
     """Optimizer steps in all subtasks of the job."""
     most_boost: float = 1.0
-    """How far several slots may raise `short_job_boost`."""
+    """The highest `short_job_boost` after several slots have raised it."""
 
     def at(self, place: int, subtasks: int, active_clients: int = 1, open_workunits: int = 1) -> float:
         """Return the factor for the subtask at `place`, counted from 0, whose workunit is created now."""
@@ -94,7 +94,7 @@ class SubtaskRate:
 
     def _course(self, place: int, subtasks: int) -> float:
         rising = self.warmup * subtasks
-        # The first subtask gets a part of the peak and not 0, or it would train nothing.
+        # The first subtask gets a fraction of the peak and not 0, or it would train nothing.
         if place + 1 < rising:
             return (place + 1) / rising
         if self.shape == "constant":
@@ -105,14 +105,14 @@ class SubtaskRate:
         return between(1.0, self.end_factor, fraction, self.shape)
 
     def _boost(self, open_workunits: int) -> float:
-        # Workunits that are open at the same time bring the weights about as far as one (decision 019).
+        # Workunits that are open at the same time advance the weights about as far as one (decision 019).
         sequential = self.steps / open_workunits
         boost = LONG_STEPS / sequential if sequential > 0 else 1.0
         averaged = 1.0 + _FORECAST_DAMPING * (open_workunits - 1)
-        raised = min(math.sqrt(averaged), boost / MOST_BOOST)  # none for a job of more steps in a row than a trial has
+        raised = min(math.sqrt(averaged), boost / MOST_BOOST)  # none for a job with more sequential steps than a trial
         bound = max(self.short_job_boost, min(self.most_boost, self.short_job_boost * raised))
         return max(1.0, min(boost, bound))
 
 
 STEADY = SubtaskRate()
-"""One rate for the whole job, whatever continues around it."""
+"""A constant rate for the whole job."""

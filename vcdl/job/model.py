@@ -50,11 +50,11 @@ BUILTINS: dict[str, type[Section]] = {
 
 
 class LoraSettings(Section):
-    """`lora: {…}`: in addition to frozen kernels, products of two small matrices are trained."""
+    """`lora: {…}`: train, in addition to frozen kernels, products of two small matrices."""
 
     rank: _Count = 8
     layers: tuple[_Pattern, ...] | None = None
-    """Patterns of the layers that get them; None: all that can."""
+    """Patterns of the layers that get such matrices; None: all layers that can."""
 
 
 SOURCES = ("builtin", "keras_json", "keras", "hub", "python")
@@ -63,7 +63,7 @@ WEIGHTS_ENDINGS = (".keras", ".weights.h5", ".npz")
 
 
 class ModelSettings(Section):
-    """The model: exactly one of SOURCES, or that of another run."""
+    """The model: exactly one of SOURCES, or the model of another run."""
 
     builtin: Annotated[Named | None, NAMED_AS_YAML] = None
     """A built-in model with all its arguments, including defaults."""
@@ -74,18 +74,18 @@ class ModelSettings(Section):
     """A folder that KerasHub's `save_to_preset` wrote: a pretrained model with its weights."""
     python: Annotated[str, kinds.function_path()] | None = None
     python_folder: Path | None = Field(default=None, validate_default=True)
-    """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
+    """The folder in which the function's module is searched first; None in the job file: that file's own folder."""
     code: Annotated[Path, kinds.existing_folder()] | None = None
-    """The folder whose Python files travel with the model, for machines of one's own; None: no code does."""
+    """The folder whose Python files are sent with the model, for machines of one's own; None: no code is sent."""
     weights: _File | None = None
-    """The weights to begin with, instead of fresh ones."""
+    """The file of the weights to start from; None: fresh ones."""
     train: tuple[_Pattern, ...] | None = None
     """Patterns of the layers that are trained, all others are frozen; None: as the model says, with `lora` none."""
     frozen: Annotated[FrozenType, kinds.one_of(FrozenType)] = "float32"
-    """How the kernels that no training changes are stored, on their way and in a client's memory."""
+    """The number type of kernels that no training changes, in files and in a client's memory."""
     lora: Annotated[LoraSettings | None, section_or_nothing(LoraSettings), SECTION_AS_YAML] = None
     from_run: Annotated[Path, kinds.existing_folder()] | None = Field(default=None, alias="from")
-    """The folder of a finished run, whose weights are the ones to begin with."""
+    """The folder of a finished run whose weights the job starts from."""
 
     @property
     def is_named(self) -> bool:
@@ -94,7 +94,7 @@ class ModelSettings(Section):
 
     @property
     def is_limited(self) -> bool:
-        """Whether the job says what of its model is trained."""
+        """Whether the job restricts which layers of its model are trained."""
         return self.train is not None or self.lora is not None or self.frozen != "float32"
 
     @property
@@ -119,7 +119,7 @@ class ModelSettings(Section):
     def _goes_with_python(cls, raw: Any, info: ValidationInfo) -> Path | None:
         if info.data.get("python") is not None:
             return kinds.folder(raw, info.context)
-        # Pydantic leaves out a field that was refused itself. Then this message would be about the wrong key.
+        # Pydantic omits a field that was refused itself. Then this message would be about the wrong key.
         if raw is not None and "python" in info.data:
             raise ValueError("is used with `python` only; remove it")
         return None

@@ -1,4 +1,4 @@
-"""A part that Keras or vcdl.codecs knows by name, as a job file has it."""
+"""A part that Keras or vcdl.codecs knows by name, in a job file: `adam` or `{name: adam, beta_1: 0.8}`."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,11 @@ from vcdl.yaml_schema.values import expected
 
 
 def named(raw: Any) -> Named:
-    """`adam`, or `{name: adam, beta_1: 0.8}`. Raises ValueError."""
+    """Check and convert `adam`, or `{name: adam, beta_1: 0.8}`.
+
+    Raises:
+        ValueError: It is neither.
+    """
     if isinstance(raw, Named):
         return raw
     fields = {"name": raw} if isinstance(raw, str) else raw
@@ -25,7 +29,7 @@ def named(raw: Any) -> Named:
         raise expected("a name, such as adam", name)
     arguments = {key: value for key, value in fields.items() if key != "name"}
     try:
-        # Arguments travel to clients as JSON, which has no NaN and no Python objects.
+        # Arguments are sent to clients as JSON, which has no NaN and no Python objects.
         json.dumps(arguments, allow_nan=False)
     except (ValueError, TypeError) as error:
         raise ValueError("an argument is too large or is not plain data; write finite numbers") from error
@@ -42,7 +46,11 @@ NAMED_AS_YAML = PlainSerializer(named_as_yaml)
 
 
 def refuse_argument(value: Named, argument: str, message: str) -> Named:
-    """Return the value itself. Raises a ProblemsError at the argument if it is given."""
+    """Return the value if it lacks an argument that is not allowed.
+
+    Raises:
+        ProblemsError: The argument is given.
+    """
     if argument in value.arguments:
         raise ProblemsError([Problem((argument,), message)])
     return value

@@ -1,4 +1,4 @@
-"""The key `data > outputs`: the outputs of a model with several, what each learns and how much it counts."""
+"""The key `data > outputs`: the outputs of a model with several, with the task, loss and weight of each."""
 
 from typing import Annotated, Literal
 
@@ -15,20 +15,20 @@ _Named = Annotated[Named, NAMED, NAMED_AS_YAML]
 
 
 class OutputSettings(Section):
-    """One output, under the name that Keras has for it."""
+    """One output, under Keras' name for it."""
 
     name: Annotated[str, kinds.text("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "the name of an output of the model")]
     task: Annotated[OutputTask, kinds.one_of(OutputTask)] = "classification"
     classes: ClassNames | None = None
     loss: _Named | None = None
-    """None: the usual one of the task."""
+    """The output's loss; None: the usual one of the task."""
     metrics: tuple[_Named, ...] | None = None
-    """None: the usual ones of the task."""
+    """The output's metrics; None: the usual ones of the task."""
     weight: Annotated[float, kinds.above_zero()] = 1.0
     """The factor of its loss in the sum of all."""
 
     def to_wire(self) -> Output:
-        """Return the output as clients get it."""
+        """Return the output in the form that clients receive."""
         usual = DEFAULTS.get(self.task, {})
         return Output(
             name=self.name,

@@ -23,7 +23,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     }
 }
 _CHOOSES = {"update": "rule"}
-"""Sections of several kinds, with the key that chooses the kind: another kind takes nothing from the preset."""
+"""Section → the key that chooses its kind: if the job chooses another kind, the preset's section is ignored."""
 
 
 def with_preset(job: Mapping[str, Any]) -> Mapping[str, Any]:

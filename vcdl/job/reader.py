@@ -1,4 +1,4 @@
-"""The key `data > from`: a source and its reader: `{path: table.csv, label: species}`, `module:function`."""
+"""The key `data > from`: a source with its reader: `{path: table.csv, label: species}`, `module:function`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _PATHS = ("path", "validation", "test", "tokenizer")
-"""Keys of readers that name a file or a folder."""
+"""Keys of readers whose value is a path."""
 _ENDINGS = {
     ".csv": "table",
     ".tsv": "table",
@@ -35,19 +35,19 @@ _ENDINGS = {
 
 
 class Block(NamedTuple):
-    """Some samples of a source, one after the other."""
+    """Some consecutive samples of a source."""
 
     x: "npt.NDArray[np.generic]"
-    """Shape (n, …), of the same number type in each block."""
+    """The samples, shape (n, …), of the same number type in each block."""
     y: "npt.NDArray[np.generic] | None"
     """Their labels, shape (n, …): text or numbers; None: the source has none."""
     encoded: "Sequence[bytes] | None" = None
-    """The samples as JPEG files, which travel in the place of x; None: x travels."""
+    """The samples as JPEG files, which are stored in place of x; None: x is stored."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """The content of a source before a job says how it is read, and the keys that a job could have."""
+    """The content of a source, found without settings, with the keys that a job could have."""
 
     lines: tuple[str, ...] = ()
     """Facts for people, such as a line for each column."""
@@ -56,43 +56,48 @@ class Outline:
     data: Mapping[str, Any] = field(default_factory=dict)
     """Keys of `data` in addition to `from`."""
     model: str = "mlp"
-    """A model that fits: a built-in one, or a file of examples/from."""
+    """A model that fits: a built-in one, or the name of a file of examples/from."""
 
 
 class Reader(Section, ABC):
-    """A source, and how it is read; `as_: Literal["table"] = Field("table", alias="as")` names a subclass."""
+    """A source and how it is read; `as_: Literal["table"] = Field("table", alias="as")` names a subclass."""
 
     path: Path
     validation: Path | None = None
-    """Samples to validate with, read as those of `path`; None: they are cut from those."""
+    """The source of validation samples, read like `path`; None: they are cut from the samples of `path`."""
     test: Path | None = None
     _addresses: tuple[Address, ...] = PrivateAttr(())
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Remote sources, whose paths here are those of their copies."""
+        """Addresses of remote sources; their paths here are those of the copies."""
         return self._addresses
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files and folders that its keys name."""
+        """Files and folders that the reader's keys name."""
         return tuple(getattr(self, key) for key in _PATHS if getattr(self, key, None) is not None)
 
     @property
     def parts(self) -> Mapping[str, Path]:
-        """The source of each part that there is: train, val, test."""
+        """Part → its source, for the parts that exist: train, val, test."""
         named = {"train": self.path, "val": self.validation, "test": self.test}
         return {part: path for part, path in named.items() if path is not None}
 
     @abstractmethod
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
-        """Yield a part in blocks of some MB, always in one order, from `begin` on.
+        """Yield a part in blocks of some MB, always in one order, starting at sample `begin`.
 
-        Raises DataError, FileUnavailable.
+        Raises:
+            DataError, FileUnavailable: The source cannot be read.
         """
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
-        """Yield only the `encoded` of the blocks of a part, from the sample at `begin` on. Raises as `blocks`."""
+        """Yield only the `encoded` of a part's blocks, starting at sample `begin`.
+
+        Raises:
+            DataError, FileUnavailable: The source cannot be read.
+        """
         raise NotImplementedError
 
     def groups(self, path: Path, by: str, task: Task) -> "npt.NDArray[np.intp]":
@@ -101,7 +106,7 @@ class Reader(Section, ABC):
         Args:
             path: The part.
             by: The column.
-            task: What the labels are: samples without one are left out.
+            task: The kind of labels: samples without a label are left out.
 
         Raises:
             DataError: The source has no such column.
@@ -110,19 +115,22 @@ class Reader(Section, ABC):
         raise DataError(f"{path.name}: data > by cuts an npz file or a table, and this is read as another source")
 
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, where the source itself numbers them; empty: labels say what they are."""
+        """Return the names of the classes, where the source numbers them; empty: the labels are the names."""
         return ()
 
     def outline(self, label: str | None) -> Outline:
-        """Return the content of `path` in outline. Raises DataError, FileUnavailable.
+        """Return an outline of `path`'s content.
 
         Args:
             label: The column of labels, or None.
+
+        Raises:
+            DataError, FileUnavailable: The source cannot be read.
         """
         return Outline()
 
     def training_samples(self) -> int | None:
-        """Return the number of samples in `path` or an estimate, from little reading, or None if unknown."""
+        """Return the number of samples in `path` or an estimate, without reading all of it; None if unknown."""
         return None
 
 
@@ -164,15 +172,23 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
 
 
 def _path(raw: Any, job_folder: Path | None) -> Path:
-    """Return the path of a file or a folder, or of a function in a folder. Raises ValueError."""
-    # A file that exists wins: on Linux `module:function` is a legal name of one.
+    """Return the path of a file or a folder, or a function `module:name` of a folder.
+
+    Raises:
+        ValueError: There is no such file, folder or module.
+    """
+    # An existing file has priority: on Linux `module:function` is a valid file name.
     if isinstance(raw, str) and kinds.FUNCTION.fullmatch(raw) and not (job_folder and (job_folder / raw).exists()):
         return (job_folder or Path()).resolve() / raw
     return kinds.existing_path(raw, job_folder)
 
 
 def _kind_of(path: Path) -> str:
-    """Return the reader of a path by its ending, of a folder by its content. Raises ValueError with advice."""
+    """Return the reader's name for a path, by its ending, or by a folder's content.
+
+    Raises:
+        ValueError: No reader is known; the message contains advice.
+    """
     if kinds.FUNCTION.fullmatch(path.name):
         return "python"
     # Opening a pipe to look at it would wait for its writer.
@@ -181,7 +197,7 @@ def _kind_of(path: Path) -> str:
             f"{path.name} is a pipe, which can be read once, and data are read several times: make it a file"
         )
     if path.is_dir():
-        train = path / "train"  # of a folder with parts
+        train = path / "train"  # for a folder with parts
         names = sorted(entry.name for entry in (train if train.is_dir() else path).iterdir())
         found = {_ENDINGS.get(Path(name).suffix.lower()) for name in names} - {None, "text"}
         # A folder with tables and pictures may be meant either way, and a guess that is wrong trains a model on

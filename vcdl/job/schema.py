@@ -36,16 +36,16 @@ PacingKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
 KeptUploads = Literal["needed", "all"]
 
-# No interval between two versions is 0, so it can stand for "none".
+# No interval between two versions is 0, so 0 can mean "none".
 EVERY_EPOCH = 0
 """`Job.validate_every` when versions are evaluated at the end of an epoch only."""
 # A limit far above any machine's cores, so that a typing error is refused.
 _MOST_WORKERS = 1000
-"""Processes that hold Keras each, on one machine."""
+"""Most worker processes on one machine, as each imports Keras."""
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _SHORT_FORMS = {"pacing": "kind", "store": "url", "trust": "kind"}
-"""Sections that may be given as the value of one key: `pacing: epoch`."""
+"""Section → the key whose value may be given alone: `pacing: epoch`."""
 
 
 LATE_AFTER = 1.5
@@ -59,19 +59,19 @@ class PacingSettings(Section):
 
     kind: Annotated[PacingKind, kinds.one_of(PacingKind)] = "rolling"
     queue_ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
-    """Subtasks kept ready beyond those that are being trained."""
+    """Number of workunits kept ready beyond those in training."""
     grows_over: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.1
-    """Fraction of a rolling job over which its slots grow from an eighth, at least ten, to all; 0: it begins with all.
+    """Fraction of a rolling job over which its slots grow from an eighth, at least ten, to all; 0: it starts with all.
     """
     late_after: Annotated[float, kinds.at_least(1.0)] | None = LATE_AFTER
-    """Multiple of a subtask's usual time after which a second host trains it as well; None: none does."""
+    """Multiple of a subtask's usual time after which a second host trains it as well; None: never."""
 
 
 class ValidateSettings(Section):
     """How often the shared weights are validated, and on how much."""
 
     every: Annotated[int | Literal["epoch", "update"], kinds.whole(1, None, "epoch", "update")] = 10
-    """A number of updates; `update` is 1."""
+    """A number of updates; `epoch`: only each epoch's end; `update`: 1."""
     samples: Annotated[int | Literal["all"], kinds.whole(1, None, "all")] = 2000
 
 
@@ -81,15 +81,15 @@ class GridSettings(Section):
     workers: Annotated[int | Literal["auto"], kinds.whole(1, _MOST_WORKERS, "auto")] = "auto"
     """Worker processes; `auto`: one a core."""
     threads: _Count = 1
-    """Cores that a worker's training uses."""
+    """Number of cores that a worker's training uses."""
     timeout_s: _AboveZero = 600.0
     tries: _Count = 5
     servers: _Count = 1
-    """Parameter servers. 1: the run's own process; more: processes of their own."""
+    """Number of parameter servers. 1: the run's own process; more: a process each."""
 
 
 def _store_url(value: Any) -> str:
-    """Check the address of a weight store. The refusal does not repeat it, because it may hold a password."""
+    """Check the address of a weight store. The error does not repeat it, because it may contain a password."""
     if not isinstance(value, str):
         raise ValueError("expected file:FOLDER, redis://…, rediss://… or mysql://…")
     try:
@@ -111,26 +111,29 @@ class RetentionSettings(Section):
     """Files of a run that are kept longer than the run needs them."""
 
     uploads: Annotated[KeptUploads, kinds.one_of(KeptUploads)] = "needed"
-    """`all`: every upload and the weights that its client started from, to be folded again."""
+    """`all`: keep every upload and the weights that its client started from, so that all can be folded again."""
 
 
 class BoincSettings(Section):
     """How a BOINC project treats the job's workunits; other grids ignore it."""
 
     share: Annotated[int, kinds.whole(1, 100)] = 1
-    """The job's part of the clients, relative to the project's other open jobs."""
+    """The job's share of the clients, relative to the project's other open jobs."""
     fresh_weights: Annotated[bool, kinds.true_or_false()] = True
-    """Whether a task that waited begins with the newest weights, from the project's web server."""
+    """Whether a task that waited starts from the newest weights, fetched from the project's web server."""
     deadline_s: _AboveZero = 3600.0
-    """The most time in which a client must report a subtask; after it another client gets the subtask."""
+    """Longest deadline, in seconds, in which a client must report a subtask; after it another client gets the subtask.
+    """
     shortest_deadline_s: _AboveZero = 300.0
-    """The least; between the two, a deadline is three times as long as nearly all of the job's subtasks take."""
+    """Shortest deadline, in seconds. Between the two, it is three times the time that nearly all of the job's subtasks
+    take."""
     account: Annotated[int | Literal["own"], kinds.whole(1, None, "own")] | None = None
-    """The only account whose hosts get the subtasks; `own`: that of the token with which a service takes the job."""
+    """The only account whose hosts get the subtasks; `own`: the account of the token with which the job was submitted.
+    """
 
 
 class Job(Section):
-    """A job file, checked and complete: every default is filled in, every path is absolute."""
+    """A valid and complete job file: every default is filled in, every path is absolute."""
 
     foreign_keys = KERAS_KEYS
 
@@ -138,7 +141,7 @@ class Job(Section):
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
     ]
     preset: Annotated[Preset, kinds.one_of(Preset)] | None = None
-    """The preset that fills in keys which the file leaves out."""
+    """The preset that fills in keys missing from the file."""
     seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
     model: ModelSettings
     data: DataSettings
@@ -182,7 +185,7 @@ class Job(Section):
                 raise ProblemsError(problems)
         missing = {key: value for key, value in DEFAULTS.get(data.task, {}).items() if key not in given}
         if training.loss.name.lower() == "ctc" and "metrics" not in given:
-            missing["metrics"] = ()  # no other measure aligns labels with more outputs than they are
+            missing["metrics"] = ()  # no other measure can handle labels with fewer axes than the outputs
         if "learning_rate" in given:
             missing.pop("optimizer", None)  # the rate is Adam's
         training = training.model_copy(update=missing)
@@ -228,30 +231,30 @@ class Job(Section):
 
     @property
     def monitor(self) -> Monitor:
-        """The measure by which the job is judged."""
+        """The monitor: the measure by which the job is judged."""
         return self.stop.judged_by(self.data, self.training)
 
     def training_on(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
-        """Return the settings of a training as clients get them, with `rate` times the job's peak learning rate."""
+        """Return the settings of a training as clients receive them, with `rate` times the job's peak learning rate."""
         outputs = tuple(output.to_wire() for output in self.data.outputs or ())
         return replace(self.training.to_wire(normalisation, rate), outputs=outputs)
 
     @property
     def keeps_uploads(self) -> bool:
-        """Whether the run keeps every upload, and what is needed to fold it in again."""
+        """Whether the run keeps every upload, and everything needed to fold it again."""
         return self.retention.uploads == "all"
 
     @property
     def late_after(self) -> float:
-        """`pacing > late_after` as a number; infinite where no second host is wanted."""
+        """`pacing > late_after` as a number; infinite: no second host is wanted."""
         return math.inf if self.pacing.late_after is None else self.pacing.late_after
 
     @property
     def grows_over(self) -> float:
-        """`pacing > grows_over`; 0 where all subtasks of an epoch are created at once, and in jobs for strangers.
+        """`pacing > grows_over`; 0 for jobs that create all subtasks of an epoch at once, and for strangers.
 
         Hosts that appear after a job's first updates are limited until one of their uploads was verified. Slots that
-        grow made newcomers of nearly all hosts: 351 uploads of 60 volunteers were refused instead of 36
+        grow made nearly all hosts late joiners: 351 uploads of 60 volunteers were refused instead of 36
         (docs/decisions/144).
         """
         return self.pacing.grows_over if self.pacing.kind == "rolling" and not self.is_for_strangers else 0.0
@@ -264,34 +267,34 @@ class Job(Section):
 
     @property
     def is_for_strangers(self) -> bool:
-        """Whether its clients may be hostile, and what they upload is bounded."""
+        """Whether its clients may be hostile, so that their uploads are bounded."""
         return self.trust.kind == "strangers"
 
     @property
     def rolls_back(self) -> bool:
-        """Whether the job goes back to its last good version when it has collapsed."""
+        """Whether the job rolls back to its last good version after a collapse."""
         return self.is_for_strangers and self.trust.rollback
 
     @property
     def needs_bases(self) -> bool:
-        """Whether a fold needs the weights that the client started from, for more than its rule.
+        """Whether a fold needs the weights that the client started from for another reason than its rule.
 
-        Strangers' steps are measured from there.
+        Strangers' steps are measured from these weights.
         """
         return self.transport.needs_bases or self.is_for_strangers
 
     @property
     def may_run_code(self) -> bool:
-        """Whether it has code of its own, which trusted machines run."""
+        """Whether trusted machines run code of the job's own."""
         return self.model.code is not None and not self.is_for_strangers
 
     @property
     def verifies(self) -> bool:
-        """Whether the server trains uploads again."""
+        """Whether the server retrains uploads to verify them."""
         return self.is_for_strangers and self.trust.verify > 0
 
     def trusting(self, trust: Trust) -> Self:
-        """Return the job with a choice of its own in place of `trust: auto`."""
+        """Return the job with `trust: auto` replaced by a kind of trust."""
         if self.trust.kind != "auto":
             return self
         return self.model_copy(update={"trust": self.trust.model_copy(update={"kind": trust})})
@@ -305,17 +308,21 @@ class Job(Section):
         return values
 
     def to_yaml(self) -> str:
-        """`resolved` as a job file, which `load_job` reads back to an equal job."""
+        """Return `resolved` as the text of a job file, which `load_job` reads back as an equal job."""
         return as_yaml(self.resolved())
 
 
 def as_yaml(values: Any, **form: Any) -> str:
-    """Plain values as a job file has them; `form`: of yaml.dump."""
+    """Return plain values as YAML; `form` are arguments of yaml.dump."""
     return str(yaml.dump(values, Dumper=YamlDumper, sort_keys=False, **{"width": 110, **form}))
 
 
 def job_of(values: Mapping[str, Any], origin: str) -> Job:
-    """Check plain values in the place of a job file. Raises JobError."""
+    """Check plain values as a job file's content.
+
+    Raises:
+        JobError: They are no valid job.
+    """
     return section_of(Job, values, origin)
 
 
@@ -332,18 +339,26 @@ def load_job(path: Path, overrides: Sequence[str] = (), slots: int | None = None
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
-    # Last, when everything that the cut depends on is known. The run's own file then names the numbers.
+    # Last, when everything that the cut depends on is known. The run's own job file then contains the numbers.
     data, training = suited(job.data, job.training, job.stop.epochs, slots or job.workers)
     return job.model_copy(update={"data": data, "training": training})
 
 
 def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read a file of `save_job`, with some keys replaced; files that it names are not looked up. Raises JobError."""
+    """Read a file of `save_job`, with some keys replaced, without checking that files it names exist.
+
+    Raises:
+        JobError: It is no valid job.
+    """
     return load_section(Job, JOB, path, overrides)
 
 
 def save_job(job: Job, path: Path) -> None:
-    """Write the job atomically. Raises JobError."""
+    """Write the job as a whole.
+
+    Raises:
+        JobError: It cannot be written.
+    """
     try:
         with atomic_write(path) as temporary:
             temporary.write_text(f"# Made by VCDL: the job as this run follows it.\n{job.to_yaml()}", encoding="utf-8")

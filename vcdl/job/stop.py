@@ -26,25 +26,25 @@ _HIGH = tuple(_RIGHT.split())
 """Parts of the names of Keras' metrics that should be low, or high."""
 _AT_MOST_ONE = ("accuracy", "auc", "precision", "recall", "score", "iou")
 _SIGNED = ("poisson", "cosine_similarity")
-"""Losses that should be low and may be below zero."""
+"""Losses that should be low and may be negative."""
 
 
 class StopSettings(Section):
-    """The measure by which the job is judged, and the ends of the job; the first one counts."""
+    """The measure by which the job is judged, and the conditions that end the job; the first one that is met does."""
 
     epochs: Annotated[int, kinds.whole(1, MOST_EPOCHS)] = 20
     monitor: Annotated[str, kinds.text("[A-Za-z0-9_]+", "val_loss, or the name of a metric")] | None = None
-    """None: accuracy where it is measured, else the loss."""
+    """The name of that measure; None: accuracy where it is measured, else the loss."""
     mode: Annotated[Mode, kinds.one_of(Mode)] | None = None
-    """None: as the monitor's name says."""
+    """Whether it should be high or low; None: its name decides."""
     target: Annotated[float, kinds.any_number()] | None = None
     target_accuracy: Annotated[float, kinds.fraction(zero=False, one=True)] | None = None
     wall_time_s: Annotated[float, kinds.above_zero()] | None = None
     patience: _Count | None = None
-    """Epochs without improvement."""
+    """Epochs without improvement after which the job ends."""
 
     def problems(self, data: DataSettings, training: TrainingSettings) -> Iterator[Problem]:
-        """Problems with the task and its metrics."""
+        """Yield problems with the task and its metrics."""
         known, name = measured_names(data, training), self._name(data, training)
         if name not in known:
             near = nearest(name, ["val_loss", *known[1:]])
@@ -63,7 +63,7 @@ class StopSettings(Section):
             if self.monitor is None:
                 message = f"{data.task} has no accuracy; remove it, or use target, epochs or patience"
             yield Problem(("target_accuracy",), message)
-        # A per cent value where a fraction is meant: the job would train to its end.
+        # A percentage where a fraction is expected: the job would never reach it.
         elif self.target is not None and self.target > 1 and any(part in name for part in _AT_MOST_ONE):
             yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
 
@@ -72,7 +72,7 @@ class StopSettings(Section):
         name = self._name(data, training)
         mode = self.mode or direction(name) or MIN
         measured = metric_name(training.loss) if name == LOSS else name
-        # A measure of one's own may be anything. Whoever compares ratios of it must not assume that it is above zero.
+        # A user's own measure may be anything. Code that compares ratios of it must not assume that it is positive.
         is_signed = any(part in measured for part in _SIGNED) or direction(name) != MIN
         return Monitor(name, mode, is_signed=mode == MIN and is_signed)
 
@@ -86,7 +86,7 @@ class StopSettings(Section):
 
 
 def measured_names(data: DataSettings, training: TrainingSettings) -> list[str]:
-    """Return the names of everything that is measured on validation data, the loss first."""
+    """Return the names of all measures on validation data, the loss first."""
     if data.outputs is not None:
         return [LOSS, *(f"{output.name}_{name}" for output in data.outputs for name in _of_output(output))]
     return _measured(data.task, training.metrics)
@@ -101,7 +101,7 @@ def _measured(task: Task, metrics: Sequence[Named]) -> list[str]:
 
 
 def direction(name: str) -> Mode | None:
-    """Return the better direction of a measure by its name, or None if the name does not say."""
+    """Return the better direction of a measure by its name, or None if the name does not tell."""
     is_low, is_high = (any(part in name for part in parts) for parts in (_LOW, _HIGH))
-    # A name with words of both kinds says nothing, such as that of a user's own metric.
+    # A name with words of both kinds tells nothing, such as that of a user's own metric.
     return None if is_low == is_high else MIN if is_low else MAX

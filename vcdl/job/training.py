@@ -18,7 +18,7 @@ from vcdl.yaml_schema.reading import Problem, ProblemsError
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
 ACCUMULATION = "gradient_accumulation_steps"
-"""Keras' argument of every optimizer."""
+"""Argument of every Keras optimizer for gradient accumulation."""
 # A limit far above any job, so that a typing error is refused.
 MOST_EPOCHS = 1_000_000
 Precision = Literal["float32", "mixed_bfloat16"]
@@ -35,7 +35,7 @@ def _precision(raw: Any) -> Any:
         raise ValueError(
             f"{raw} needs a scaled loss, whose scale does not travel; use mixed_bfloat16, which needs none"
         )
-    # Uploads are sums of small changes, which weights of eight significant bits would swallow.
+    # Uploads are sums of small changes, which weights with eight significant bits would lose.
     if raw == "bfloat16":
         raise ValueError("bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32")
     if not isinstance(raw, str) or raw not in get_args(Precision):
@@ -48,15 +48,15 @@ class LearningRateSettings(Section):
 
     peak: _AboveZero
     schedule: Annotated[RateShape, kinds.one_of(RateShape)] = "constant"
-    """The way from the peak, after the warm-up."""
+    """The course of the rate from the peak, after the warm-up."""
     warmup: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.0
-    """Fraction of the job's subtasks."""
+    """Fraction of the job's subtasks in which the rate rises to its peak."""
     end_factor: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
     """The rate at the job's end, as a fraction of the peak."""
     scale_with_clients: _Count = 1
     """The rate is multiplied by the number of active clients, up to this number: linear scaling."""
     short_job_boost: Annotated[float | Literal["auto"], kinds.at_least(1.0, "auto")] = 1.0
-    """The highest factor on a short job's rate (SubtaskRate). `auto`: tried before it begins."""
+    """The highest factor on a short job's rate (SubtaskRate). `auto`: a trial before the job chooses it."""
 
     @field_validator("end_factor")
     @classmethod
@@ -67,7 +67,7 @@ class LearningRateSettings(Section):
 
 
 def usual_rate(optimizer: Named) -> LearningRateSettings:
-    """Return the rate of a job that names an optimizer and no rate; its course is that of docs/decisions/144."""
+    """Return the default rate of an optimizer, for a job that sets none; its course is that of docs/decisions/144."""
     return LearningRateSettings(
         peak=facts_of(optimizer.name).peak, schedule="quadratic", end_factor=0.02, short_job_boost="auto"
     )
@@ -80,18 +80,18 @@ class TrainingSettings(Section):
 
     optimizer: _Named = Named("adam")
     share_optimizer_state: Annotated[SharedOptimizerState, kinds.one_of(SharedOptimizerState)] = "auto"
-    """The part of the optimizer's state that travels with the weights, so that a subtask does not begin without any."""
+    """The part of the optimizer's state that is sent with the weights, so that a subtask starts with some state."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
     ] = usual_rate(Named("adam"))
     batch_size: _Count = 16
     local_epochs: Annotated[int, kinds.whole(1, MOST_EPOCHS)] = 1
     target_s: _AboveZero | None = None
-    """Seconds of training after which a client ends a subtask, however far it is; None: it trains all of it."""
+    """Seconds of training after which a client ends a subtask, however much is trained; None: all of it is trained."""
     loss: _Named = Named("sparse_categorical_crossentropy")
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
     precision: Annotated[Precision, PlainValidator(_precision)] = "float32"
-    """The numbers that layers compute with; weights are float32 in any case."""
+    """The number type that layers compute with; weights are float32 in any case."""
     class_weight: _ClassWeight | None = None
     """The weight of a sample by its class."""
 
@@ -101,7 +101,11 @@ class TrainingSettings(Section):
         return refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
 
     def masking(self) -> Self:
-        """Return the settings with a loss that ignores masked labels. Raises ProblemsError for a loss that cannot."""
+        """Return the settings with a loss that ignores masked labels.
+
+        Raises:
+            ProblemsError: The loss cannot ignore labels.
+        """
         if self.loss.name != MASKABLE_LOSS or self.loss.arguments.get("ignore_class", MASKED) != MASKED:
             message = (
                 f"data > mask works with {MASKABLE_LOSS}, and sets its ignore_class itself; remove the one or other"
@@ -112,9 +116,9 @@ class TrainingSettings(Section):
 
     @property
     def batches_a_step(self) -> int:
-        """The batches whose gradients the optimizer puts together for a step."""
+        """Number of batches whose gradients the optimizer accumulates for a step."""
         batches = self.optimizer.arguments.get(ACCUMULATION)
-        # A wrong value is refused later, by Keras' own words for it.
+        # A wrong value is refused later, with Keras' own message.
         return batches if isinstance(batches, int) and batches > 0 else 1
 
     @property
@@ -125,27 +129,27 @@ class TrainingSettings(Section):
 
     @property
     def tries_rates(self) -> bool:
-        """Whether the job leaves it to a trial how far its rate may be raised."""
+        """Whether a trial chooses how far the job's rate may be raised."""
         rate = self.learning_rate
         return isinstance(rate, LearningRateSettings) and rate.short_job_boost == "auto"
 
     @property
     def passes(self) -> int:
-        """Passes over its shard after which a subtask counts whole: one where it ends by time."""
+        """Passes over its shard from which on a subtask counts as whole: one where it ends by time."""
         return self.local_epochs if self.target_s is None else 1
 
     @property
     def most_counted(self) -> int:
-        """The most that a subtask may be trained, in what counts as a whole one."""
+        """The highest weight of a subtask, in whole subtasks."""
         return self.local_epochs // self.passes
 
     def steps(self, shard_samples: Sequence[int], epochs: int) -> int:
-        """Optimizer steps of a job with shards of these sizes."""
+        """Return the number of optimizer steps of a job with shards of these sizes."""
         batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.passes
         return epochs * (batches // self.batches_a_step)
 
     def subtask_rate(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> SubtaskRate:
-        """Return the rate of the job's subtasks.
+        """Return the learning-rate schedule of the job's subtasks.
 
         Args:
             shard_samples: Samples of each shard.
@@ -160,7 +164,7 @@ class TrainingSettings(Section):
         return SubtaskRate(*course, rate.scale_with_clients, boost, steps, most)
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
-        """Return the settings as clients get them, with `rate` times the peak learning rate."""
+        """Return the settings as clients receive them, with `rate` times the peak learning rate."""
         # By name, so that a new setting of the wire is sent as soon as the section has it.
         own = {name: getattr(self, name) for name in Training.__dataclass_fields__ if name in type(self).model_fields}
         return Training(**{**own, "learning_rate": self.peak_rate * rate, "normalisation": normalisation})

@@ -1,4 +1,4 @@
-"""The section `transport` of a job file: how weights travel. vcdl.codecs.choose makes the codecs from it."""
+"""The section `transport` of a job file: how weights are encoded. vcdl.codecs.choose creates the codecs from it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -19,16 +19,16 @@ class Int8Arguments(Section):
     """`{name: int8, …}`: whole numbers with a scale for each block."""
 
     levels: Annotated[int, kinds.whole(1, 127)] = 127
-    """Steps from 0 to the largest number of a block."""
+    """Steps from 0 to the largest absolute value of a block."""
 
 
 class TopKArguments(Section):
-    """`up: {name: top_k, …}`: only the largest differences."""
+    """`up: {name: top_k, …}`: only the largest differences are sent."""
 
     share: Annotated[float, kinds.fraction(zero=False, one=True)] = 0.05
-    """The fraction of the differences that travels."""
+    """The fraction of the differences that is sent."""
     two_bits: Annotated[bool, kinds.true_or_false()] = False
-    """Whether each travels as a sign and one of two sizes; what that rounds away needs `feedback`."""
+    """Whether each difference is sent as a sign and one of two sizes; the rounding error needs `feedback`."""
 
 
 _DOWN: Mapping[str, type[Section]] = {
@@ -41,20 +41,21 @@ _UP: Mapping[str, type[Section]] = {**_DOWN, "top_k": TopKArguments}
 
 
 class TransportSettings(Section):
-    """How weights travel to the clients and back."""
+    """How weights are encoded for sending, in both directions."""
 
     down: Annotated[Named, NAMED_AS_YAML] = Named("float32")
     """The codec of the weights that a client starts from."""
     up: Annotated[Named, NAMED_AS_YAML] = Named("float32")
-    """The codec of the client's change; `float32` carries the trained weights instead of the change."""
+    """The codec of the client's change; `float32` sends the trained weights instead of the change."""
     compress: Annotated[bool, kinds.true_or_false()] = False
-    """Lossless compression after the codecs."""
+    """Whether the codecs' output is also compressed, without loss."""
     feedback: Annotated[bool, kinds.true_or_false()] = False
-    """Whether a host keeps what its codec left out, and sends it with its next upload of the job."""
+    """Whether a host keeps the residual of its codec, and adds it to its next upload of the job."""
     moment_block: Annotated[int, kinds.whole(1, 65536)] = 1
-    """Neighbouring second moments that travel as their mean, in both directions, where a codec rounds."""
+    """Number of neighbouring second moments that are sent as their mean, in both directions, where a codec rounds."""
     upload_share: Annotated[float, kinds.fraction(zero=False, one=True)] | None = None
-    """The most time of sending, in that of training: hosts with a slow link send less with `top_k`; None: as much."""
+    """The most seconds of sending, as a fraction of those of training: hosts with a slow link send less with `top_k`;
+    None: no limit."""
 
     @field_validator("down", mode="plain")
     @classmethod
@@ -67,12 +68,12 @@ class TransportSettings(Section):
         return _codec(raw, _UP)
 
     def to_wire(self) -> Transport:
-        """Return the settings as clients get them."""
+        """Return the settings in the form that clients receive."""
         return Transport(**{name: getattr(self, name) for name in Transport.__dataclass_fields__})
 
     @property
     def needs_bases(self) -> bool:
-        """Whether an upload can be read only together with the weights that its client started from."""
+        """Whether decoding an upload needs the weights that its client started from."""
         return self.up.name != "float32"
 
 

@@ -1,4 +1,4 @@
-"""The section `trust` of a job file: whose machines train the job, and what follows from that."""
+"""The section `trust` of a job file: whose machines train the job, and how far their uploads are trusted."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -16,19 +16,19 @@ class TrustSettings(Section):
     """`trust: …`: `auto` is `strangers` for `vcdl submit` and `vcdl simulate`, and `own` for `vcdl run`."""
 
     kind: Annotated[TrustKind, kinds.one_of(TrustKind)] = "auto"
-    """A run's own job file says `own` or `strangers`."""
+    """Whose machines train the job. A run's own job file has `own` or `strangers`."""
     clip: Annotated[float, kinds.above_zero()] = 1.5
-    """The longest step of a variable, as a multiple of its usual one; longer ones are shortened to it."""
+    """The longest step of a variable, as a multiple of its usual one; longer ones are clipped to it."""
     rollback: Annotated[bool, kinds.true_or_false()] = True
-    """Whether a job of strangers that has collapsed goes back to its last good version."""
+    """Whether a job of strangers that has collapsed rolls back to its last good version."""
     verify: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.05
-    """The share of uploads that the server trains again, in addition to the first of each host; 0: none."""
+    """The fraction of uploads that the server retrains, in addition to the first of each host; 0: none."""
 
     @model_validator(mode="before")
     @classmethod
     def _forgets_redundancy(cls, raw: Any) -> Any:
-        """Drop `redundancy: 0`, which runs from before December 2026 have."""
-        # Any other value asked for something that is gone, and is refused as an unknown key.
+        """Drop `redundancy: 0`, which runs from before December 2026 contain."""
+        # Any other value requested a feature that was removed, and is refused as an unknown key.
         if isinstance(raw, Mapping) and raw.get("redundancy") == 0:
             return {key: value for key, value in raw.items() if key != "redundancy"}
         return raw

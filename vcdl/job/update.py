@@ -1,4 +1,4 @@
-"""The section `update` of a job file: the rule that it names, with its settings."""
+"""The section `update` of a job file: the rule and its settings."""
 
 from vcdl.client.optimizers import facts_of
 from vcdl.files.plugins import Parts
@@ -10,7 +10,7 @@ DEFAULT = "forecast"
 _SORTED = 0.05
 """Concentration up to which most shards hold a single class; at 0.1 the usual damping is as good (decision 148)."""
 _SORTED_DAMPING = 0.6
-"""The damping for such shards: each pulls its own way (docs/decisions/148)."""
+"""The damping for such shards, because their uploads pull in different directions (docs/decisions/148)."""
 
 
 def _wrong(name: str, found: object) -> str | None:
@@ -25,7 +25,7 @@ UPDATE = one_of_sections("rule", RULES, default=DEFAULT, cure=RULES.how_to_add)
 
 
 def fitting(update: Rule, optimizer: str, data: DataSettings | None = None) -> Rule:
-    """Return the rule; the default one gets the damping that suits optimizer and shards, unless the job names one."""
+    """Return the rule; the default rule without a damping gets the one that suits optimizer and shards."""
     is_sorted = data is not None and data.split == "dirichlet" and data.concentration <= _SORTED
     damping = _SORTED_DAMPING if is_sorted else facts_of(optimizer).staleness_damping
     if damping is None or update.rule != DEFAULT or "staleness_damping" in update.model_fields_set:

@@ -1,4 +1,4 @@
-"""A function of the user's, `module:function`, whose module is looked up in the job file's folder first."""
+"""Load a user's function `module:function`; its module is searched in the job file's folder first."""
 
 import importlib
 import sys
@@ -13,13 +13,16 @@ from vcdl.errors import VcdlError
 
 @contextmanager
 def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) -> Iterator[Callable[..., Any]]:
-    """Yield the function of `module:function`, which may import from `folder` in the block. Raises `error_kind`."""
+    """Yield the function of `module:function`, which may import from `folder` inside the block.
+
+    Errors of the user's code are raised as `error_kind`.
+    """
     module_name, _, function_name = name.partition(":")
     with _importable(module_name, folder):
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            # The module is there, and something that it imports is not: the user needs to see where.
+            # The module exists, and something that it imports does not: the user needs to see where.
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise failed(name, error, error_kind) from error
             where = f"in {folder} or " if folder else ""
@@ -33,7 +36,7 @@ def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) 
 
 
 def failed(name: str, error: BaseException, error_kind: type[VcdlError]) -> VcdlError:
-    """Return the error for one of a user's code, with its innermost frame outside Python, packages and VCDL."""
+    """Return the error for an exception in a user's code, with its innermost frame outside Python, packages, VCDL."""
     # The innermost frame of the user's own code is where the fault is, whatever library raised.
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
@@ -59,11 +62,11 @@ def _importable(module_name: str, folder: Path | None) -> Iterator[None]:
     path, modules = list(sys.path), dict(sys.modules)
     top = module_name.partition(".")[0]
     if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
-        # A module of this name that another job brought is still imported.
+        # A module of this name from another job is still imported.
         for name in [name for name in modules if name.partition(".")[0] == top]:
             del sys.modules[name]
     sys.path.insert(0, str(folder))
-    # A file that was written a moment ago may not be in the importer's cache of the folder.
+    # A recently written file may be missing in the importer's cache of the folder.
     importlib.invalidate_caches()
     try:
         yield

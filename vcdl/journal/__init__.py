@@ -1,1 +1,1 @@
-"""The event log of a run: its events, and the database file that holds them."""
+"""The event log of a run: its events, the database file that stores them, and the states computed from them."""

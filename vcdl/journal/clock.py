@@ -1,8 +1,8 @@
-"""The clock of a journal: Unix time that never jumps and never goes back, the same one for every process of a run.
+"""The clock of a journal: Unix time that never jumps or goes back, the same in every process of a run.
 
-Wall clocks are set, by hand, by NTP, by a virtual machine that wakes up. So a journal notes once for each boot of its
-machine which Unix time was the zero of the machine's monotonic clock. Every process adds that clock to it. On Linux
-it stands still while the machine sleeps: sleep is no running time.
+Wall clocks are set by hand, by NTP, or by a virtual machine that resumes. So a journal records once for each boot of
+its machine at which Unix time the machine's monotonic clock was zero. Every process adds the monotonic clock to that
+time. On Linux the monotonic clock stands still while the machine sleeps: sleep is no running time.
 """
 
 import sqlite3
@@ -12,9 +12,10 @@ from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MADE_S = time.time() - time.monotonic()
-"""Zero of the monotonic clock when this process began; a clock that is set later changes nothing."""
+"""Unix time at which the monotonic clock was zero, measured when this process began, so that a clock that is set later
+changes nothing."""
 
-# By boot: the monotonic clock begins anew with each, and its zero is another moment.
+# By boot: the monotonic clock starts anew with each, and its zero is another moment.
 TABLE = "CREATE TABLE IF NOT EXISTS clocks (boot TEXT PRIMARY KEY, zero_s REAL NOT NULL);"
 _FIND = "SELECT zero_s FROM clocks WHERE boot = ?"
 _OTHERS = "SELECT 1 FROM clocks WHERE boot != ? LIMIT 1"
@@ -30,12 +31,16 @@ class SteadyClock:
     zero_s: float = field(default_factory=lambda: _MADE_S)
 
     def now_s(self) -> float:
-        """Seconds since 1970, as of the moment when the zero was noted."""
+        """Return seconds since 1970, by the wall clock as it was when the zero was recorded."""
         return self.zero_s + time.monotonic()
 
 
 def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
-    """Return the clock of a journal on this machine, and store it there for other processes. Raises sqlite3.Error."""
+    """Return the clock of a journal on this machine, and store it there for other processes.
+
+    Raises:
+        sqlite3.Error: The journal cannot be written.
+    """
     # The first process of a boot fixes the zero for all others. `DO NOTHING` keeps it, so that their times agree
     # although the wall clock may have been set between two starts.
     with connection:
@@ -44,7 +49,11 @@ def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
 
 
 def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
-    """Return the clock of a journal that is opened read-only. Raises sqlite3.Error."""
+    """Return the clock of a journal that is opened read-only.
+
+    Raises:
+        sqlite3.Error: The journal cannot be read.
+    """
     (tables,) = connection.execute(_HAS_TABLES).fetchone()
     # A reader must not write, so it cannot fix the zero. It uses the one that is there, or one of its own.
     if tables < 2:  # no event was written yet, or only by a version of vcdl without clocks
@@ -53,7 +62,11 @@ def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
 
 
 def rebooted_to(connection: sqlite3.Connection) -> str:
-    """Return this boot's id if a writable journal has events of an earlier boot, else "". Raises sqlite3.Error."""
+    """Return this boot's id if a writable journal has events of an earlier boot, else "".
+
+    Raises:
+        sqlite3.Error: The journal cannot be read.
+    """
     kept_clock(connection)
     return _boot() if connection.execute(_OTHERS, (_boot(),)).fetchone() else ""
 

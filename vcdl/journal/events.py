@@ -1,7 +1,4 @@
-"""The events of a job, as frozen facts: the journal keeps them; coordinator and reports are computed from them.
-
-An event with a `key` is in the journal only once, however often the same fact is delivered.
-"""
+"""The events of a job. The journal stores them, and the coordinator and reports compute their state from them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -20,11 +17,11 @@ Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class StopReason(StrEnum):
-    """The reason for which a job ended; in summary.json as `stop_reason`."""
+    """The reason for which a job ended: `stop_reason` in summary.json."""
 
     TARGET_ACCURACY = "target_accuracy"
     TARGET = "target"
-    """The target of another measure."""
+    """The monitor reached `stop > target`."""
     EPOCHS = "epochs"
     NO_IMPROVEMENT = "no_improvement"
     WALL_TIME = "wall_time"
@@ -37,11 +34,11 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     kind: ClassVar[str]
     keyed_by: ClassVar[tuple[str, ...]] = ()
-    """The begin of the key, and the fields that make it whole."""
+    """The start of the key, and the fields that complete it."""
 
     @property
     def key(self) -> str | None:
-        """The journal keeps one event of a key, the first; None: every such event is kept."""
+        """The event's key; the journal stores only the first event with a key. None: every such event is stored."""
         return self.key_of(*(getattr(self, name) for name in self.keyed_by[1:])) if self.keyed_by else None
 
     @classmethod
@@ -51,15 +48,15 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class RunStarted(Event, frozen=True, tag="run_started"):
-    """A process took up the job, for the first time or again."""
+    """A process began to drive the job, for the first time or again."""
 
     resumed: bool
     monitor: str = ""
     """The measure by which the job is judged; empty: accuracy, or the loss where none is measured."""
     mode: str = ""
-    """`max` or `min`: which way it is better."""
+    """Whether the monitor should be high or low: `max` or `min`."""
     rate_trial: str = ""
-    """What trying learning rates before the job gave (vcdl.job.lr_schedule.RateTrial)."""
+    """The result of trying learning rates before the job (vcdl.job.lr_schedule.RateTrial)."""
 
 
 class RunPaused(Event, frozen=True, tag="run_paused"):
@@ -81,22 +78,22 @@ class WorkunitCreated(Event, frozen=True, tag="workunit_created"):
     keyed_by: ClassVar = "created", "workunit"
     workunit: str
     open: Int = 1
-    """Open workunits at that moment, with all that were created together."""
+    """Open workunits at that moment, including all that were created together."""
     rate: float = 1.0
-    """Its learning rate, as a factor of the job's peak."""
+    """The workunit's learning rate, as a factor of the job's peak."""
     begins: Int | None = None
     """Samples of its shard that were trained before, where subtasks end by time."""
 
 
 class WeightsPublished(Event, frozen=True, tag="weights_published"):
-    """A version of the weights was offered to clients that begin with a workunit of an older one."""
+    """A version of the weights was offered to clients that start a workunit of an older one."""
 
     keyed_by: ClassVar = "published", "version"
     version: Int
 
 
 class WorkunitSent(Event, frozen=True, tag="workunit_sent"):
-    """A client began with a workunit; it happens again when the grid lost the first client."""
+    """A client started a workunit; this repeats when the grid lost the first client."""
 
     workunit: str
     host: str
@@ -105,7 +102,7 @@ class WorkunitSent(Event, frozen=True, tag="workunit_sent"):
 
 
 class WorkunitFailed(Event, frozen=True, tag="workunit_failed"):
-    """The grid gave a workunit up: its client died, refused or took too long."""
+    """The grid gave a workunit up: its client died, refused it or took too long."""
 
     keyed_by: ClassVar = "failed", "workunit"
     workunit: str
@@ -120,7 +117,7 @@ class WorkunitCancelled(Event, frozen=True, tag="workunit_cancelled"):
 
 
 class ResultRefused(Event, frozen=True, tag="result_refused"):
-    """An upload did not pass the checks, and another client gets its workunit. `refusal`: of errors.refusal."""
+    """An upload did not pass the checks, and another client gets its workunit; `refusal` is one of errors.refusal."""
 
     keyed_by: ClassVar = "result_refused", "result", "workunit"
     workunit: str
@@ -130,11 +127,11 @@ class ResultRefused(Event, frozen=True, tag="result_refused"):
     detail: str
     bytes_up: Int
     host: str = ""
-    """The host that brought it, as in UpdateApplied."""
+    """The host that uploaded it, as in UpdateApplied."""
 
 
 class UpdateApplied(Event, frozen=True, tag="update_applied"):
-    """An upload was folded into the shared weights, which made `version` of them."""
+    """An upload was folded into the shared weights, which made version `version`."""
 
     keyed_by: ClassVar = "applied", "subtask"
     workunit: str
@@ -143,41 +140,42 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     staleness: Int
     """Versions between the base and the weights it was folded into."""
     weight: float
-    """The share that the rule gave to the client's weights, 1 − α."""
+    """The weight that the rule gave to the client's weights, 1 − α."""
     samples: Int
     fraction: float
     train_s: float | None
-    """Seconds of training as the client tells; None: what it tells is not possible (vcdl.checks.claims)."""
+    """Seconds of training as the client reports them; None: its claim is not possible (vcdl.checks.claims)."""
     loss: float | None
-    """Its mean training loss, likewise."""
+    """Mean training loss as the client reports it; None: its claim is not possible."""
     bytes_up: Int
     host: str = ""
-    """The host that brought it; empty: the one that the workunit was sent to last."""
+    """The host that uploaded it; empty: the last one that the workunit was sent to."""
     trust: float = 1.0
-    """The factor on `fraction`, by what was known of the host."""
+    """The factor on `fraction` by the trust in the host."""
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak."""
     cosine: float | None = None
     """Cosine of its step with the weights' movement since its base; None where clients are trusted."""
     reference_cosine: float | None = None
-    """Cosine of its step with the server's own step on held-out data, likewise."""
+    """Cosine of its step with the server's own step on held-out data; None where there is none, or clients are trusted.
+    """
     checksum: str = ""
-    """The sum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown."""
+    """The checksum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown."""
     times_s: dict[str, float] = {}
-    """Seconds of its stages as reported by the client (vcdl.wire.workunit.STAGES); empty: none, or not plausible."""
+    """Seconds by stage as reported by the client (vcdl.wire.workunit.STAGES); empty: none, or not plausible."""
     waited_s: float | None = None
-    """Seconds from its coming to a server's turn: for validation, for a server, for those folded with it."""
+    """Seconds between arrival and application without `fold_s`: waiting for validation, for a server, for its batch."""
     backend: str = ""
     machine: str = ""
-    """The client's machine in its own words, in the first row of a session that tells it."""
+    """The client's own description of its machine, in the first row of a session that contains one."""
     is_part: bool = False
     """The client trained only part of the subtask although its time was not up, so the subtask is reissued."""
     fold_s: float | None = None
-    """Seconds that its server worked on it, of several uploads an equal part each; None: not known."""
+    """Seconds that its server worked on it, in equal parts for uploads of a batch; None: unknown."""
 
     @property
     def subtask(self) -> str:
-        """The subtask that it is the result of: `e0003_s017`."""
+        """The subtask of its workunit: `e0003_s017`."""
         return WorkunitName.parse(self.workunit).subtask
 
 
@@ -190,47 +188,47 @@ class UpdateRefused(Event, frozen=True, tag="update_refused"):
     detail: str
     bytes_up: Int
     host: str = ""
-    """The host that brought it, as in UpdateApplied."""
+    """The host that uploaded it, as in UpdateApplied."""
 
 
 class UpdateSuperseded(Event, frozen=True, tag="update_superseded"):
-    """An upload came too late: another attempt counts already, or the job went back from what it started from."""
+    """An upload came too late: another attempt was applied, or a rollback undid the weights that it started from."""
 
     keyed_by: ClassVar = "superseded", "workunit"
     workunit: str
     bytes_up: Int
     host: str = ""
-    """The host that brought it, as in UpdateApplied."""
+    """The host that uploaded it, as in UpdateApplied."""
 
 
 class UploadVerified(Event, frozen=True, tag="upload_verified"):
-    """The server trained the subtask of an applied upload again, and compared the two (vcdl.trust.verification)."""
+    """The server retrained the subtask of an applied upload, and compared the two (vcdl.trust.verification)."""
 
     keyed_by: ClassVar = "verified", "workunit"
     workunit: str
     host: str
     up_to: Int
-    """The newest version when it was drawn: a good upload speaks for all that its host had brought by then."""
+    """The newest version when it was drawn: a good upload vouches for all that its host had uploaded by then."""
     apart: float
-    """The distance of the two, as a share of the longer step."""
+    """The distance of the two, as a fraction of the longer step."""
     agrees: bool
-    """Whether two honest computers may differ so much."""
+    """Whether rounding alone could explain the distance."""
     train_s: float
     is_comparable: bool = True
-    """False: the model draws random numbers, and the client's backend draws others than the server's."""
+    """False: the model draws random numbers, and the client's backend draws other ones than the server's."""
     was_strange: bool = False
-    """Whether it was trained again for how it looks: its host chose that, so it speaks for no other upload."""
+    """Whether it was retrained for looking strange: its host could choose that, so it vouches for no other upload."""
 
 
 class VerificationEnded(Event, frozen=True, tag="verification_ended"):
-    """All epochs are closed, and no upload in `version` is to be trained again before the job may end."""
+    """All epochs are closed, and no upload up to `version` has to be retrained before the job may end."""
 
     keyed_by: ClassVar = "verification_ended", "version"
     version: Int
 
 
 class SubtaskTried(Event, frozen=True, tag="subtask_tried"):
-    """The server trained a subtask at which hosts kept failing; without an `error` its update waits to be folded in."""
+    """The server trained a subtask at which hosts kept failing; without an `error` its update waits to be folded."""
 
     workunit: str
     error: str
@@ -238,21 +236,21 @@ class SubtaskTried(Event, frozen=True, tag="subtask_tried"):
 
 
 class HostConvicted(Event, frozen=True, tag="host_convicted"):
-    """A host brought something else than the result of its subtask: it is out for a while, the second time for good."""
+    """A host uploaded something other than the result of its subtask: quarantined once, then banned (`for_good`)."""
 
     keyed_by: ClassVar = "convicted", "host", "workunit"
     host: str
     workunit: str
-    """The upload that shows it."""
+    """The workunit whose upload shows it."""
     versions: tuple[Int, ...]
-    """The versions that its uploads made since the last one that was found good: they are taken back."""
+    """The versions of its uploads after the last one found good; a rollback takes them back."""
     again: tuple[str, ...] = ()
-    """The workunits of everything that it has brought since then; their subtasks are reissued."""
+    """The workunits of everything that it has uploaded since then; their subtasks are reissued."""
     for_good: bool = True
 
 
 class EvaluationWanted(Event, frozen=True, tag="evaluation_wanted"):
-    """A version of the weights, kept as a snapshot, waits to be evaluated."""
+    """A version of the weights has a snapshot, and waits to be evaluated."""
 
     keyed_by: ClassVar = "wanted", "split", "version"
     version: Int
@@ -272,7 +270,7 @@ class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
     loss: float
     evaluation_s: float
     metrics: dict[str, float] = {}
-    """The job's metrics by their names."""
+    """Metric's name → its value."""
 
     @property
     def accuracy(self) -> float | None:
@@ -281,7 +279,7 @@ class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
 
     @property
     def measures(self) -> dict[str, float]:
-        """The loss and all metrics by their names."""
+        """The loss and all metrics, by name."""
         return {LOSS: self.loss, **self.metrics}
 
 
@@ -298,7 +296,7 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
     epoch: Int
     version: Int
     lost: Int = 0
-    """Updates that other servers overwrote since the job began: in an `eventual` store only."""
+    """Updates of the job that other servers overwrote: 0 except in an `eventual` store."""
 
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
@@ -307,17 +305,17 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
     version: Int
     to: Int
     dropped: tuple[Int, ...]
-    """The versions that the dropped updates had made. Their subtasks count as done."""
+    """The versions that the dropped updates had made. Their subtasks stay applied."""
     collapsed: Int
-    """The version whose measure showed it; of a convicted host the newest."""
+    """The version whose measure showed the collapse; for a convicted host the newest."""
     measured: float
-    """The measure that the job is judged by; 0 where a host was convicted."""
+    """The monitor's value at that version; 0 where a host was convicted."""
     usual: float
-    """The median of the measures before it."""
+    """The median of the monitor's values before."""
     host: str = ""
-    """The convicted host whose uploads are dropped; empty: the weights had collapsed."""
+    """The convicted host whose uploads are dropped; empty: it was a collapse."""
     again: tuple[str, ...] = ()
-    """The workunits of honest updates that are dropped with them; their subtasks are reissued."""
+    """The workunits of honest updates that are dropped as well; their subtasks are reissued."""
 
     @property
     def key(self) -> str:
@@ -337,7 +335,7 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
 
 
 class StopDecided(Event, frozen=True, tag="stop_decided"):
-    """The job ends: it takes no more updates, and `version` is its result."""
+    """The job ends: it applies no more updates, and `version` is its result."""
 
     reason: str
     version: Int
@@ -346,20 +344,20 @@ class StopDecided(Event, frozen=True, tag="stop_decided"):
 
 
 class StoreRestored(Event, frozen=True, tag="store_restored"):
-    """The store had lost its weights: `version`, above all before it, has each update with a row. Written first."""
+    """Recovery restores a store as `version`, above all earlier ones. Recorded before it is written."""
 
     keyed_by: ClassVar = "store_restored", "version"
     version: Int
     folded_again: Int
-    """Updates that were folded in again, after the snapshot that it began with."""
+    """Updates that were folded again, after the snapshot that recovery started from."""
     twice: Int = 0
-    """Updates in that snapshot without a journal row. Their hosts may upload them again, and they then count twice."""
+    """Updates in that snapshot without a row. Their hosts may upload them again, and they are then applied twice."""
     lost: Int | None = None
-    """As in EpochClosed; None: in older journals, where `version` was the newest update's once more."""
+    """As in EpochClosed; None: in older journals, where `version` was the newest update's a second time."""
 
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
-    """The journal had lost updates, as by an older copy of it; `rows` rows follow, all in the snapshot of `version`."""
+    """The journal lacked updates, as an older copy does; `rows` rows follow, all in the snapshot of `version`."""
 
     version: Int
     rows: Int
@@ -373,19 +371,19 @@ class FilesChecked(Event, frozen=True, tag="files_checked"):
     boot: str
     files: Int
     damaged: str = ""
-    """Names of the damaged ones, which were removed: `params_v000012.h5 state_v000012.h5`."""
+    """Names of the damaged files, which were removed: `params_v000012.h5 state_v000012.h5`."""
 
 
 class RunFinished(Event, frozen=True, tag="run_finished"):
-    """Everything that was wanted has been evaluated."""
+    """Every evaluation that was requested is done."""
 
 
 class RunReopened(Event, frozen=True, tag="run_reopened"):
-    """A job that ended because a subtask kept failing is tried again, since the cause may have been fixed."""
+    """A job that ended because a subtask kept failing is retried, since the cause may have been fixed."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """An event with its place and time in the journal."""
+    """An event with its id and time in the journal."""
 
     id: Int
     time_s: float

@@ -1,10 +1,10 @@
 """How far a job is, computed from its journal's events: the coordinator decides from it, and the reports show it.
 
-A `JobHistory` follows the journal event by event and holds what the events say, nothing else. It has no plan, no I/O
-and no clock of its own. Each event takes the same time, however many workunits are open and however long the job has
+A `JobHistory` applies the journal event by event, and contains nothing that does not follow from the events. It has no
+plan, no I/O and no clock. Each event takes the same time, however many workunits are open and however long the job has
 run. Its size grows with the open workunits and the epochs, not with the updates.
 
-Active time is the time that the job was being run, over all its sessions; the pauses between them are cut out.
+Active time is the time in which a process drove the job, over all its sessions, without the pauses between them.
 """
 
 import math
@@ -51,7 +51,7 @@ _REMEMBERED = 1000
 
 @dataclass(frozen=True)
 class Timed(Generic[E]):
-    """An event, when it happened, and the active time at that moment."""
+    """An event, with its Unix time and active time."""
 
     time_s: float
     """Unix time."""
@@ -61,15 +61,15 @@ class Timed(Generic[E]):
 
 @dataclass(frozen=True)
 class CreationContext:
-    """The state of the job when a workunit is created; its learning rate follows from it."""
+    """The state of the job when a workunit is created; the workunit's learning rate follows from it."""
 
     active_clients: int
     open: int
-    """Open workunits, with all that were created together."""
+    """Open workunits, including all that are created together."""
     made: int
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
-    """Subtasks that had to be reissued because their update was a lie."""
+    """Subtasks that have to be retrained because their update was a lie."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class LossSum:
 
 @dataclass
 class JobHistory:
-    """The state of a job as its journal tells it; `follow` each event in the order of the journal, then read."""
+    """The state of a job by its journal: pass each event to `follow` in order, then read the fields."""
 
     version: int = 0
     """The newest version of the weights that an update, a rollback or a restored store has made."""
@@ -100,11 +100,11 @@ class JobHistory:
     again: int = 0
     """Subtasks whose update was a lie and that have not been reissued yet."""
     open: dict[str, WorkunitName] = field(default_factory=dict)
-    """Workunits that were created and have not come to an end."""
+    """Name → workunit, of those that were created and have not ended."""
     created: dict[str, WorkunitCreated] = field(default_factory=dict)
     """The creation of each open workunit."""
     trained: Counter[int] = field(default_factory=Counter)
-    """Shard → samples of it in all updates, over all epochs and passes."""
+    """Shard → its samples in all updates, over all epochs and passes."""
     at_work: set[str] = field(default_factory=set)
     """Open workunits that a client has started."""
     last_sent_s: float = 0.0
@@ -112,27 +112,28 @@ class JobHistory:
     bases: dict[int, int] = field(default_factory=dict)
     """Version → how many open workunits start from it."""
     published: dict[int, float] = field(default_factory=dict)
-    """Version → Unix time at which it was offered to clients: the newest, and what open workunits may begin with."""
+    """Version → Unix time at which it was offered to clients: the newest, and those that open workunits may start from.
+    """
     applied_by_epoch: Counter[int] = field(default_factory=Counter)
     """Number of subtasks with an applied update, by epoch."""
     closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
     epochs: list[EpochDetail] = field(default_factory=list)
-    """Epochs that are closed and measured, in order."""
+    """Epochs that are closed and evaluated, in order."""
     best_epoch: EpochDetail | None = None
-    """The one of them with the best mean, as the monitor judges it; the first of equals."""
+    """The epoch with the best mean of the monitor, the first of equals; None: none is evaluated yet."""
     monitor: Monitor = field(default_factory=Monitor)
     """The measure by which the job is judged."""
     train_losses: dict[int, LossSum] = field(default_factory=dict)
-    """Epoch that is not scored → what clients tell of their losses in it."""
+    """Epoch that is not scored → the training losses that clients reported in it."""
     wanted: dict[tuple[int, str], EvaluationWanted] = field(default_factory=dict)
-    """(version, split) → evaluations that were announced and are not measured."""
+    """(version, split) → an evaluation that was requested and is not done."""
     measured: dict[tuple[int, str], VersionEvaluated] = field(default_factory=dict)
-    """(version, split) → its evaluation; of validations the newer ones only, see `is_announced`."""
+    """(version, split) → its evaluation; of validations only the newer ones, see `is_announced`."""
     totals: Totals = field(default_factory=Totals)
     sessions: int = 0
-    """Times that a process took the job up."""
+    """Number of sessions: times that a process began to drive the job."""
     paused: RunPaused | None = None
-    """Set while the last session is one that ended cleanly before the job's end."""
+    """The pause that ended the last session; None: it was not paused, or the job has ended."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     stop: StopDecided | None = None
     finished: bool = False
@@ -143,13 +144,13 @@ class JobHistory:
     _shards: dict[int, set[int]] = field(default_factory=dict)
     """Epoch that is not closed → shards whose update was applied."""
     _open_attempts: dict[tuple[int, int], list[str]] = field(default_factory=dict)
-    """Subtask → its open workunits; more than one when a lost client brings its update after all."""
+    """Subtask → its open workunits; more than one when a client that was given up may still upload."""
     _validations: dict[int, list[int]] = field(default_factory=dict)
     """Epoch that is not scored → versions whose validation was announced for it."""
     _missing: Counter[int] = field(default_factory=Counter)
-    """Epoch → how many of these are not measured."""
+    """Epoch → number of these versions that are not evaluated."""
     _earlier_s: float = 0.0
-    """Active time of the sessions before this one."""
+    """Active seconds of the sessions before this one."""
     _started_s: float | None = None
     _last_s: float = 0.0
 
@@ -163,7 +164,7 @@ class JobHistory:
 
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event."""
-        time_s = max(recorded.time_s, self._last_s)  # two processes may write in the other order than they looked
+        time_s = max(recorded.time_s, self._last_s)  # two processes may write in another order than they read the clock
         match event := recorded.event:
             case WorkunitCreated():
                 self._create(event)
@@ -215,7 +216,7 @@ class JobHistory:
         self._last_s = time_s
 
     def published_since(self, time_s: float) -> set[int]:
-        """Return the published versions that were the newest at a Unix time or later."""
+        """Return the published versions that were the newest one at a Unix time or later."""
         until_s = (*islice(self.published.values(), 1, None), math.inf)
         return {version for version, end_s in zip(self.published, until_s, strict=False) if end_s >= time_s}
 
@@ -226,11 +227,11 @@ class JobHistory:
 
     @property
     def wall_s(self) -> float:
-        """Active time up to the last event."""
+        """Active seconds up to the last event."""
         return self.wall_s_at(self._last_s)
 
     def wall_s_at(self, now_s: float) -> float:
-        """Active time at a Unix time, if the last session has been going on until then."""
+        """Return the active seconds at a Unix time, if the last session continued until then."""
         return self._earlier_s + (now_s - self._started_s if self._started_s is not None else 0.0)
 
     def creation_context(self, together: int = 1) -> CreationContext:
@@ -242,7 +243,7 @@ class JobHistory:
         return epoch in self.closed or shard in self._shards.get(epoch, ())
 
     def end_of(self, epoch: int) -> int:
-        """Return the version at a closed epoch's end, or its replacement by a rollback; 0 if not closed."""
+        """Return the version at a closed epoch's end, or the one that a rollback replaced it with; 0 if not closed."""
         closed = self.closed.get(epoch)
         version = closed.event.version if closed is not None else 0
         for rolled in self.rollbacks:
@@ -263,7 +264,7 @@ class JobHistory:
     # -- sessions
 
     def _begin_session(self, now_s: float) -> None:
-        """Begin a session. One that was killed, or a job that was given up early, lasted until its last event."""
+        """Begin a session. A killed session, or one of a job given up early, lasted until its last event."""
         self._end_session(self._last_s)
         self._started_s = now_s
 
@@ -282,7 +283,7 @@ class JobHistory:
         self.again -= name.begins_turn
 
     def _end(self, workunit: str) -> None:
-        """Remove a workunit from the open ones; does nothing if it is not among them."""
+        """Remove a workunit from the open ones, if it is among them."""
         name = self.open.pop(workunit, None)
         if name is None:
             return
@@ -315,10 +316,10 @@ class JobHistory:
             told = self.train_losses.get(name.epoch, LossSum())
             self.train_losses[name.epoch] = told.plus(event.loss, event.samples)
         for workunit in list(self._open_attempts.get((name.epoch, name.shard), ())):
-            self._end(workunit)  # what another attempt still brings will be superseded
+            self._end(workunit)  # uploads of other attempts will be superseded
 
     def _roll_back(self, event: RolledBack) -> None:
-        """Open workunits that started from undone weights will be dropped."""
+        """Mark open workunits that started from undone weights as ended."""
         self.version = max(self.version, event.version)
         self.rollbacks.append(event)
         self.again += len(event.again)
@@ -351,7 +352,7 @@ class JobHistory:
             self._score_epochs()
 
     def _score_epochs(self) -> None:
-        """Score the epochs, in order, whose versions are all measured.
+        """Score epochs in order, as far as all their versions are evaluated.
 
         An epoch's versions are its end and those that were announced for it. All announcements come before the epoch
         is closed: see Coordinator.actions.
@@ -385,7 +386,7 @@ class JobHistory:
         )
 
     def _forget(self, end: int) -> None:
-        """Forget the measures of versions far behind the end of an epoch that is scored, some thousand at a time."""
+        """Forget evaluations of versions far behind the end of a scored epoch, some thousand at a time."""
         if len(self.measured) <= 2 * _REMEMBERED:
             return
         self._forgotten = max(self._forgotten, end - _REMEMBERED)

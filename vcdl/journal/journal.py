@@ -75,9 +75,9 @@ SELECT kind, fields FROM events WHERE kind = 'update_applied' ORDER BY json_extr
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
-"""Rows read at once: a few MB of memory, and large enough that the cost of a query does not show."""
+"""Rows read at once: a few MB of memory, and large enough that a query's fixed cost is negligible."""
 _FEW = 200
-"""Rows read at once from the end, where usually the first few suffice."""
+"""Rows read at once from the end, because usually the first few suffice."""
 _BEHIND_ALL = 2**62
 _POLL_S = 0.005
 _BUSY_TIMEOUT_S = 30
@@ -88,18 +88,21 @@ _PASSING = frozenset(f"SQLITE_{code}" for code in _FULL.split())
 """SQLite's codes for a full disk or quota; a full quota shows only as a failed write."""
 
 _NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})
-"""SQLite's codes for a damaged file, or a database whose table `events` is not ours."""
+"""SQLite's codes for a damaged file, or for a database whose table `events` is not a journal's."""
 
 _NO_FIELDS = (ValueError, TypeError)
 """Errors for fields that are no JSON."""
 
 
 Clock = Callable[[], float]
-"""Says the time, in seconds."""
+"""A function that returns the time in seconds."""
 
 
 class Journal:
-    """Events of one job, appended once each and read in order. Opened by `at`, `existing` or `read_only`."""
+    """The event log of one job: events are appended once each and read in order.
+
+    Open it by `at`, `existing` or `read_only`.
+    """
 
     def __init__(self, place: Place, connection: sqlite3.Connection, clock: Clock | None, *, may_write: bool) -> None:
         self._place = place
@@ -140,7 +143,7 @@ class Journal:
             is_empty = path.stat().st_size == 0
         except FileNotFoundError:
             is_empty = True
-        except OSError:  # SQLite says what it is
+        except OSError:  # SQLite reports the cause
             is_empty = False
         if is_empty:
             raise gone(path)
@@ -148,14 +151,14 @@ class Journal:
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """Open an existing journal read-only; without its table it counts as empty. Raises JournalError."""
+        """Open an existing journal read-only; a file without its table is an empty one. Raises JournalError."""
         with _mapped_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
             _check_format(connection, path)
         return cls(Place.of(path), connection, None, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
-        """Append events in one transaction; one whose key is there already is left out. Raises JournalError."""
+        """Append events in one transaction, except those whose key is there already. Raises JournalError."""
         now_s = self.now_s() if time_s is None else time_s
         rows = [(now_s, event.kind, event.key, encode(event)) for event in events]
         if not rows:
@@ -182,7 +185,7 @@ class Journal:
         return self.clock()
 
     def append_at(self, events: Sequence[tuple[float, Event]]) -> None:
-        """Append events in one transaction, each with its own time; otherwise as `append`. Raises JournalError."""
+        """Append (time, event) pairs in one transaction; otherwise like `append`. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path), self._connection:
             self._connection.executemany(
@@ -201,7 +204,7 @@ class Journal:
             after_id = page[-1].id
 
     def backwards(self, kind: type[Event]) -> Iterator[Recorded]:
-        """Yield the events of a kind, the newest first, with only a page of them in memory. Raises JournalError."""
+        """Yield the events of a kind, the newest first, reading a page at a time. Raises JournalError."""
         before_id = _BEHIND_ALL
         while True:
             self._check_place()
@@ -216,25 +219,25 @@ class Journal:
             before_id = page[-1].id
 
     def read(self, after_id: int = 0) -> list[Recorded]:
-        """Events with an id above `after_id`, in order. Raises JournalError."""
+        """Return the events with an id above `after_id`, in order. Raises JournalError."""
         return self._read(after_id, limit=-1)
 
     def keyed(self, begin: str) -> list[Recorded]:
-        """Events whose key has this begin, in order, found by an index. Raises JournalError."""
+        """Return the events whose key starts with `begin`, in order, by an index. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
             return [_recorded(*row) for row in rows]
 
     def _check_place(self) -> None:
-        """Raises JournalError when the file was deleted or replaced: what is written into it now would be lost."""
+        """Check that the file was not deleted or replaced, as rows would be lost. Raises JournalError."""
         self._place.check(self._connection, may_write=self._may_write)
 
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
-        """Store a state folded from the events up to `last_id` in the journal's own file.
+        """Store a state computed from the events up to `last_id` in the journal's own file.
 
-        Whoever copies, restores or deletes the journal then does the same to the state. A stored state of later events
-        is kept.
+        So a copy, a restored backup or a deletion of the journal includes the state. A stored state of later events is
+        kept.
 
         Raises:
             JournalError: The journal cannot be written.
@@ -251,12 +254,12 @@ class Journal:
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """The path of the journal's file."""
         return self._path
 
     @property
     def may_write(self) -> bool:
-        """Whether this process writes into it."""
+        """Whether this process may write to the journal."""
         return self._may_write
 
     def kept_state(self, name: str, form: str) -> tuple[int, bytes] | None:
@@ -281,7 +284,7 @@ class Journal:
     def _read(self, after_id: int, limit: int, kinds: Sequence[str] = ()) -> list[Recorded]:
         self._check_place()
         with _mapped_errors(self._path):
-            # A process that makes a journal makes the file first, and the table a moment later.
+            # A process that creates a journal creates the file first, and the table a moment later.
             if not self._has_table and not self._connection.execute(_HAS_TABLE).fetchall():
                 return []
             self._has_table = True
@@ -321,12 +324,12 @@ class Journal:
             return None
 
     def close(self) -> None:
-        """Close the file; doing it again is harmless."""
+        """Close the file; a second call is harmless."""
         self._connection.close()
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises JournalError for a journal of a later version of vcdl."""
+    """Check the journal's format. Raises JournalError if a later version of vcdl wrote it."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found > _FORMAT:
         raise JournalError(

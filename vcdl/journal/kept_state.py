@@ -1,12 +1,12 @@
-"""Folded states stored in a journal, so that a long journal need not be read from its beginning.
+"""Computed states stored in a journal, so that a long journal need not be read from its beginning.
 
-A stored state is a cache and never a source (decision 026). It is used only if the code that folded it, its settings
-and its last event are those of today; otherwise everything is folded again from the first event. It lies in the
-journal's own file, so a copy or a backup of one includes the other. Readers without permission to write keep theirs in
-separate files (vcdl.journal.reader_state).
+A stored state is a cache and never a source (decision 026). It is used only if the code that computed it and its
+settings are unchanged and its last event is in the journal; otherwise all events are applied again from the first. It
+is stored in the journal's own file, so a copy or a backup of one includes the other. Readers without permission to
+write store theirs in separate files (vcdl.journal.reader_state).
 
-A process may be killed at any moment: the state that it leaves is some thousand events behind at most, and these are
-read again. Nothing is lost by that, as exactly-once depends on the store's records and on the keys of events.
+A process may be killed at any moment: the state that it stored is some thousand events behind at most, and these are
+applied again. Nothing is lost by that, as exactly-once depends on the store's records and on the keys of events.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from vcdl.journal.reader_state import keep_beside, kept_beside
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py", "errors/refusal.py")
-"""The code that a state of this package follows from."""
+"""The code that determines the states of this package."""
 EVENTS = 10_000
-"""Events after which a state is kept again: folding as many takes a tenth of a second."""
+"""Events after which a state is saved again: applying as many takes a tenth of a second."""
 _BYTES_OF_AN_EVENT = 200
-"""Bytes that an event takes in the journal, at least: so all kept states together are no longer than it."""
+"""Least bytes of an event in the journal, so that all stored states together are no longer than it."""
 
 
 class Folding(Protocol):
-    """The whole state that follows from a journal's events: a dataclass of plain fields."""
+    """A state that depends only on a journal's events: a dataclass of plain fields."""
 
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event."""
@@ -43,7 +43,7 @@ F = TypeVar("F", bound=Folding)
 
 
 class KeptState(Generic[F]):
-    """A folded state and the last event in it: loaded from the cache, advanced to the journal's end, saved again."""
+    """A state and the id of its last event: loaded from the cache, advanced to the journal's end, saved again."""
 
     def __init__(
         self,
@@ -77,10 +77,14 @@ class KeptState(Generic[F]):
         self._wait = EVENTS
 
     def load(self) -> Self:
-        """Begin with the state that is kept, if it fits. Raises JournalError."""
+        """Start from the stored state if it is usable.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
         kept = [self._journal.kept_state(self._name, self._form)]
-        # Whoever writes the journal never begins with a reader's file: it lies outside the journal's transaction and
-        # may be of an older copy.
+        # A process that writes the journal never starts from a reader's file, which is outside the journal's
+        # transaction and may belong to an older copy.
         if not self._journal.may_write:
             kept.append(kept_beside(self._journal, self._name, self._form))
         # The newest first, which leaves the fewest events to fold.
@@ -88,26 +92,27 @@ class KeptState(Generic[F]):
             try:
                 self.state = unpack(type(self.state), packed, self._without)
             except ValueError:
-                continue  # damaged: the events say it again
+                continue  # damaged: the events are applied instead
             self.last_id = self._kept_id = last_id
             self._wait = _wait(packed)
             break
         return self
 
     def follow(self, recorded: Recorded) -> None:
-        """Apply the next journal event; one that is in the state already changes nothing."""
+        """Apply the next journal event; an event that the state contains already is skipped."""
         if recorded.id > self.last_id:
             self.state.follow(recorded)
             self.last_id = recorded.id
 
     def advance(self, noted: Callable[[Recorded], object] = id, *, save: bool = False) -> F:
-        """Bring the state up to the journal, and return it.
+        """Apply the journal's new events, and return the state.
 
         Args:
-            noted: Called with each new event once it is in the state.
-            save: Whether the state is saved for the next reader, when it was far behind.
+            noted: Called with each new event once it is applied.
+            save: Save the state for the next reader if it was far behind.
 
-        Raises JournalError.
+        Raises:
+            JournalError: The journal cannot be read.
         """
         for recorded in self._journal.stream(self.last_id):
             self.follow(recorded)
@@ -117,9 +122,13 @@ class KeptState(Generic[F]):
         return self.state
 
     def save(self, *, at_once: bool = False) -> bool:
-        """Save the state when it is far behind, or `at_once`; returns whether it did. Raises JournalError."""
+        """Save the state if many events are new, or `at_once`; return whether it was saved.
+
+        Raises:
+            JournalError: The journal cannot be written.
+        """
         wait = 1 if at_once else self._wait
-        # A state that was read without its long lists is incomplete, and would be taken for whole by the next process.
+        # A state that was read without its long lists is incomplete, and the next process would treat it as complete.
         if self.last_id < self._kept_id + wait or self._without is not None:
             return False
         packed = pack(self.state)
@@ -133,12 +142,20 @@ class KeptState(Generic[F]):
 
 
 def kept_history(journal: Journal) -> KeptState[JobHistory]:
-    """Return the history of a job, starting from the cache. Raises JournalError."""
+    """Return the history of a job, starting from the cache.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     return KeptState(journal, "history", JobHistory()).load()
 
 
 def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
-    """Keep the history of a job that somebody else has folded, up to `last_id`. Raises JournalError."""
+    """Store the history of a job that the caller has computed up to `last_id`.
+
+    Raises:
+        JournalError: The journal cannot be written.
+    """
     kept = KeptState(journal, "history", history)
     kept.last_id = last_id
     kept.save(at_once=True)

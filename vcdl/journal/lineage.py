@@ -1,8 +1,8 @@
-"""The updates that a version of the weights is made of, as the journal tells it: rollbacks leave some of them out.
+"""Find the updates that a version of the weights consists of, as rollbacks leave some out.
 
-A version is complete when an event says that it was kept, and the journal had a row for each of its updates by then.
+A version is complete when an event records its snapshot, and the journal had a row for each of its updates by then.
 Only from such a version (`bases`) can later ones be made exactly: a server that was killed between its fold and its
-row leaves an update in the weights that has no row, and that will be uploaded and folded once more. Completeness is
+row leaves an update in the weights without a row, which will be uploaded and folded once more. Completeness is
 found by counting: a version is the number of its updates, so a complete one has as many rows below it. Where versions
 were skipped (a restore, a rollback) the count begins anew with the version that recovery made.
 """
@@ -17,7 +17,7 @@ from vcdl.journal.events import EpochClosed, Event, RolledBack, RowsRewritten, S
 
 @dataclass
 class Lineage:
-    """The updates and the snapshot that the newest version is made of."""
+    """The updates and the snapshot that the newest version consists of."""
 
     KINDS: ClassVar = (UpdateApplied, RolledBack, StoreRestored, RowsRewritten, EpochClosed, StopDecided)
     """The events that it follows."""
@@ -26,16 +26,15 @@ class Lineage:
     """Every update that was ever applied."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """The complete versions, each with the number of its updates that are missing in it: an event says of each that it
-    was kept, when all its updates had a row. Others are made from these.
-    """
+    """Complete version → number of its updates that are missing in its snapshot. An event records each snapshot, after
+    all its updates had a row. Other versions are made from these."""
     _left_out: set[int] = field(default_factory=set)
     _made: int = 0
     """The newest version that recovery made: a rollback's, or that of a restored store."""
     _counted_from: int = 0
-    """A version that is known to be complete."""
+    """The version from which rows are counted, which is known to be complete."""
     _counted: int = 0
-    """Rows of later versions."""
+    """Number of rows of later versions."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
@@ -81,19 +80,19 @@ class Lineage:
 
     @property
     def ends_with_recovery(self) -> bool:
-        """Whether recovery made the newest version, or is still to make it."""
+        """Whether recovery made the newest version, or still has to make it."""
         return self._made > 0 and self._made == self.version
 
     def after(self, version: int) -> list[UpdateApplied]:
-        """Return the updates of the newest version that `version` does not contain, in the order of their application.
+        """Return the updates of the newest version that `version` does not contain, in order of application.
 
-        `version` must lead to the newest one.
+        The newest version must descend from `version`.
         """
         return [update for update in self._rows(version, self.version) if update.version not in self._left_out]
 
     def refolded(self, rolled: RolledBack) -> list[UpdateApplied]:
         """Return the updates that a rollback applied again."""
-        # Later rollbacks must not count: they had not happened when this one applied the updates again.
+        # Later rollbacks are ignored: they had not happened when this one applied the updates again.
         earlier = self.rollbacks[: self.rollbacks.index(rolled) + 1]
         left_out = {version for one in earlier for version in one.dropped}
         return [update for update in self._rows(rolled.to, rolled.version) if update.version not in left_out]

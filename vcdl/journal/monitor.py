@@ -1,4 +1,4 @@
-"""The one measure by which a job is judged: best epoch, target, patience and collapse all ask it."""
+"""The one measure by which a job is judged, for best epoch, target, patience and collapse."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ MIN: Final = "min"
 
 @dataclass(frozen=True)
 class Monitor:
-    """A measure on validation data, and which way it is better."""
+    """A measure on validation data, and its direction: high or low is better."""
 
     name: str = ACCURACY
     """`loss`, or a metric of the job."""
     mode: str = MAX
     """`max` or `min`."""
     is_signed: bool = False
-    """Whether a measure that should be low may be below zero, so that ratios of it say nothing."""
+    """Whether a measure that should be low may be negative, so that ratios of it mean nothing."""
 
     @classmethod
     def of_session(cls, event: RunStarted) -> "Monitor | None":
@@ -52,15 +52,15 @@ class Monitor:
 
 @dataclass(frozen=True)
 class EpochDetail:
-    """An epoch over the evaluations of the versions its updates made; mean, min and max are those of the monitor."""
+    """The evaluations of an epoch's versions; mean, min and max are those of the monitor."""
 
     epoch: int
     mean: float
     min: float
     max: float
     wall_s: float
-    """Active time at which the epoch was closed."""
+    """Active seconds at which the epoch was closed."""
     measures: dict[str, float] = field(default_factory=dict, hash=False)
-    """The mean of the loss and of every metric by its name."""
+    """Name → mean, for the loss and every metric."""
     train_loss: float | None = None
-    """The clients' mean loss over the samples that they trained; None: none of them tells one."""
+    """The clients' mean loss over the samples that they trained; None: no client reported one."""

@@ -1,4 +1,4 @@
-"""Hooks of a run, for displays and counters. They do nothing by default."""
+"""Hooks that a run calls, for displays and counters. They do nothing by default."""
 
 import contextlib
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from vcdl.journal.history import JobHistory
 
 @dataclass(frozen=True)
 class RunningTask:
-    """A subtask that a client works on now."""
+    """A subtask that a client is training."""
 
     workunit: str
     host: str
     fraction: float
     since_s: float
-    """The time at which it began, by the monotonic clock."""
+    """The time at which it started, by the monotonic clock."""
 
 
 class RunObserver:
-    """Override what you want to see; what runs calls it through a Shielded."""
+    """Base class of observers: override the hooks that you need. Runs call it through a ShieldedObserver."""
 
     def phase(self, text: str) -> None:
         """Report a phase that the user waits for, such as "cutting the data into 50 shards"."""
@@ -29,17 +29,17 @@ class RunObserver:
         """Report that the run waits for a resource, and why; None: it continues. May be called repeatedly."""
 
     def begins(self, history: JobHistory) -> None:
-        """Learn what the job was like before the first of `events`; the observer may keep the history."""
+        """Receive the job's history before the first call of `events`; the observer may keep it."""
 
     def events(self, events: Sequence[Recorded]) -> None:
-        """New rows of the journal, in order; those of a resumed run that are older are in `begins`."""
+        """Receive new rows of the journal, in order; earlier rows of a resumed run are in `begins`."""
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
-        """Learn which tasks run and how many subtasks wait for a client; several times a second."""
+        """Receive the running tasks and the number of subtasks that wait for a client; several times a second."""
 
 
 class ShieldedObserver(RunObserver):
-    """Passes calls to an observer, and none of its exceptions back: a failing display never loses an update."""
+    """Passes calls to an observer and drops its exceptions, so that a failing display never loses an update."""
 
     def __init__(self, observer: RunObserver) -> None:
         self._observer = observer

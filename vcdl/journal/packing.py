@@ -1,6 +1,6 @@
-"""Folded states as compressed MessagePack and back, by the type hints of their dataclasses.
+"""Serialise computed states as compressed MessagePack, and read them by the type hints of their dataclasses.
 
-No bytes can name code to run. Numbers come back to the last bit, NaN and infinities too.
+Reading never runs code that the bytes name. Numbers are preserved to the last bit, NaN and infinities too.
 """
 
 import zlib
@@ -38,8 +38,8 @@ def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
 
 
 def copy_of(state: T) -> T:
-    """Another state that says the same and shares nothing."""
-    # Through the packed form, which tests hold to be the whole state.
+    """Return an equal copy of a state that shares no objects with it."""
+    # Through the serialised form, which tests prove to be the whole state.
     packed = msgspec.msgpack.encode(state, enc_hook=_pack_deque)
     return msgspec.msgpack.decode(packed, type=type(state), dec_hook=_unpacked)
 
@@ -52,7 +52,11 @@ def _pack_deque(value: Any) -> Any:
 
 
 def _unpacked(hint: Any, raw: Any, without: int | None = None) -> Any:
-    """Decode a value of a type that msgspec does not know. Raises ValueError, TypeError."""
+    """Decode a value of a type that msgspec does not know.
+
+    Raises:
+        ValueError, TypeError: The value is not of that type.
+    """
     arguments = get_args(hint)
     # msgspec treats a Counter as an unknown type, although it writes it as the dict that it is.
     if get_origin(hint) is Counter:

@@ -1,4 +1,4 @@
-"""The file of a journal: whether it lies where it was opened, and how it is put back when somebody deleted it."""
+"""Check that a journal's file is still the one that was opened, and restore it if it was deleted."""
 
 import contextlib
 import os
@@ -12,12 +12,13 @@ from vcdl.errors import JournalError, file_cure, for_shell
 from vcdl.files.atomic import temporary_name
 
 _BESIDE = ("-wal", "-shm")
-"""Suffixes of SQLite's companion files. Rows written to them after the journal's deletion are in the copy."""
+"""Suffixes of SQLite's companion files. They are removed with a deleted journal, as the restored copy includes their
+rows."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A path, and the file that lay there when it was opened."""
+    """A path, and the identity of the file that was there when it was opened."""
 
     path: Path
     _file: tuple[int, int] | None
@@ -31,11 +32,11 @@ class Place:
         """Check that the journal's file is still the one that was opened.
 
         Args:
-            connection: The open database. It still holds a deleted file's whole content.
+            connection: The open database, which can still read a deleted file's whole content.
             may_write: A deleted file may be restored from the connection.
 
         Raises:
-            JournalError: Another file lies there, or none; the message says whether it was restored.
+            JournalError: The file is another one or missing; the message says whether it was restored.
         """
         # Device and inode instead of a file lock: SQLite keeps writing into a deleted file without an error, and its
         # rows would be lost with the last descriptor.
@@ -78,9 +79,8 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 def _put_back(connection: sqlite3.Connection, path: Path) -> bool:
-    """Write the whole journal to its place again; False when that fails, or another process was faster."""
-    # The name appears last and by a link, which fails if another process was faster. Until then nothing lies at the
-    # path.
+    """Write the whole journal to its path again; return False if that fails or another process was faster."""
+    # The name appears last and by a link, which fails if another process was faster. Until then the path has no file.
     copy = temporary_name(path)
     try:
         copy.unlink(missing_ok=True)

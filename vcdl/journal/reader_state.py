@@ -13,9 +13,14 @@ from vcdl.journal.journal import Journal
 
 
 def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: bytes) -> None:
-    """Keep a state for the next reader, where that is possible. Raises JournalError."""
+    """Store a state for the next reader, if the folder may be written.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     head = json.dumps({"form": form, "last_id": last_id, "last_event": journal.digest(last_id)})
-    # Where the folder may not be written, the next reader folds again. Two readers at once each replace the whole file.
+    # If the folder may not be written, the next reader computes the state again. Two readers at once each replace the
+    # whole file.
     with suppress(OSError), atomic_write(_file(journal, name)) as temporary:
         temporary.write_bytes(head.encode() + b"\n" + state)
 

@@ -1,7 +1,8 @@
-"""Opening a journal that this process may not write: of another user, or on a file system that is mounted read-only.
+"""Open a journal that this process may not write: another user's, or one on a read-only file system.
 
 In WAL mode a reader of SQLite shares a file with the writers, `journal.db-shm`. While a process has the journal open,
-that file is there, and reading it is enough. Once all have ended it has to be made, which takes the right to write.
+that file exists, and permission to read it is enough. Once all have ended it has to be created, which takes permission
+to write.
 """
 
 import shutil
@@ -17,9 +18,10 @@ _NOT_WRITABLE = frozenset(f"SQLITE_{code}" for code in _CLOSED.split())
 
 
 def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
-    """Open a connection that writes nothing to the journal's folder unless permitted.
+    """Open a connection that writes to the journal's folder only where that is permitted.
 
-    Raises sqlite3.Error, RunFolderError.
+    Raises:
+        sqlite3.Error, RunFolderError: The journal cannot be opened.
     """
     try:
         # The usual case first: a writer has the journal open, or this process may create the shared file.
@@ -31,12 +33,12 @@ def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
     # `immutable` makes SQLite ignore the log. That is only right while it is empty.
     if not log.exists() or not log.stat().st_size:  # no process writes, so the file alone is complete
         return _opened(path, "mode=ro&immutable=1", timeout_s)
-    # A log with rows in it, and no right to open it in place: a killed writer of another user. A copy is complete, as
-    # the log's frames have checksums and SQLite ignores a torn one.
+    # A log with rows, and no permission to open it in place: left by a killed writer of another user. A copy is
+    # complete, as the log's frames have checksums and SQLite ignores a torn one.
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, folder_errors(Path(folder)):
         copy = Path(shutil.copyfile(path, Path(folder) / path.name))
         shutil.copyfile(log, copy.with_name(log.name))
-        return _opened(copy, "mode=rw", timeout_s)  # open, it outlives its name
+        return _opened(copy, "mode=rw", timeout_s)  # an open file stays readable after its name is removed
 
 
 def _opened(path: Path, options: str, timeout_s: float) -> sqlite3.Connection:

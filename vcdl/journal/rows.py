@@ -1,4 +1,4 @@
-"""The fields of an event as the text of its row in the journal, and back."""
+"""Encode the fields of an event as the text of its row in the journal, and decode them."""
 
 import json
 

@@ -1,4 +1,7 @@
-"""The sums of a job's journal: counts, sums and the last of each kind, nothing that grows with its updates."""
+"""Totals of a job's journal: counts, sums and the last event of some kinds.
+
+Their size does not grow with the updates.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -21,7 +24,8 @@ from vcdl.journal.events import (
 )
 
 _RECENT_UPDATES = 30
-"""Rates are measured over these: long enough to be steady, short enough to show that a run has become slow."""
+"""Number of updates that rates are measured over: enough to be steady, few enough to show that a run has become slow.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,19 +33,19 @@ class RecentUpdate:
     """One of the last updates."""
 
     wall_s: float
-    """Active time at that moment."""
+    """Active seconds at which it was applied."""
     samples: int
 
 
 @dataclass
 class Totals:
-    """Counts and sums over a job's events; `follow` each event in the order of the journal, then read."""
+    """Counts and sums over a job's events: pass each event to `follow` in order, then read the fields."""
 
     created: int = 0
     rate_highest: float = 0.0
     """The highest learning rate of a workunit, as a factor of the job's peak."""
     rate_trial: str = ""
-    """What trying learning rates before the job gave; empty in an older journal."""
+    """The result of trying learning rates before the job; empty in an older journal."""
     applied: int = 0
     failed: int = 0
     refused: int = 0
@@ -53,15 +57,15 @@ class Totals:
     bytes_up: int = 0
     staleness_sum: int = 0
     staleness_max: int | None = None
-    """Over all updates; None before the first one."""
+    """The highest staleness of all updates; None before the first one."""
     recent: deque[RecentUpdate] = field(default_factory=lambda: deque(maxlen=_RECENT_UPDATES))
     """The last updates, the newest last."""
     last_setback: WorkunitFailed | UpdateRefused | ResultRefused | None = None
-    """The last reason for which a workunit had to be created again."""
+    """The last event for which a workunit had to be created again; None: there was none."""
     evaluator_death: EvaluatorDied | None = None
-    """The last death of the evaluator since it measured something."""
+    """The last death of the evaluator since it evaluated something; None: there was none."""
     changes: list[str] = field(default_factory=list)
-    """Settings that were changed after the job began, `boinc.share=3`."""
+    """The settings that were changed after the job began, each like `boinc.share=3`."""
 
     def follow(self, event: Event, wall_s: float) -> None:
         """Apply the next journal event.
@@ -100,7 +104,7 @@ class Totals:
             # A measurement shows that the evaluator works again.
             case VersionEvaluated():
                 self.evaluator_death = None
-            # The events have the total so far, so the last one replaces what was known.
+            # The events contain the total so far, so the last one replaces the earlier ones.
             case EpochClosed() | StopDecided():
                 self.lost = event.lost
             case SettingsChanged():

@@ -1,4 +1,4 @@
-"""A child of a local run, an evaluator or a parameter server: restarted when it dies, gone when its input closes."""
+"""A child process of a local run, an evaluator or a parameter server: restarted when it dies, ended with its parent."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ starts wait."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 """Seconds from a further death to the next start: Keras alone takes a core for seconds."""
 Log = Callable[[str], None]
-"""Writes a line."""
+"""A function that writes a line to the log."""
 
 
 class ChildProcess:
@@ -33,9 +33,9 @@ class ChildProcess:
         self._module = module
         self._folder = folder
         self.deaths = 0
-        """Deaths in a row, without a sign of work between them."""
+        """Number of deaths in a row without work between them."""
         self.death = ""
-        """The words for its last death."""
+        """The reason of its last death, in words."""
         self._starts = Attempts(Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S))
         self._peak_bytes: int | None = None
         self._is_dead = False
@@ -46,7 +46,7 @@ class ChildProcess:
         return self._process.pid
 
     def watch(self, worked: bool) -> bool:
-        """Restart the child if it died, after a growing wait if it dies often, and return whether it has just died.
+        """Restart the child if it died, after a growing wait if it dies often; return whether it has just died.
 
         Args:
             worked: It has done work since the last call.
@@ -62,13 +62,13 @@ class ChildProcess:
         return died
 
     def try_anew(self) -> None:
-        """Forget the deaths so far: a dead child is started at once, and a few times more."""
+        """Forget the deaths so far, so that a dead child is restarted at once, and a few times more."""
         self.deaths = 0
         self._starts.succeeded()
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it died too often in a row to be waited for."""
+        """Whether it died too often in a row to be restarted."""
         return self.deaths > _DEATHS_ALLOWED
 
     def hopeless(self) -> GridError:
@@ -121,10 +121,10 @@ class ChildProcess:
 
 
 def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
-    """Be the child `python -m MODULE RUN_FOLDER`: act until the parent ends, and return the exit code.
+    """Run the child `python -m MODULE RUN_FOLDER` until its parent ends, and return the exit code.
 
     Args:
-        name: Who writes the lines that `act` logs.
+        name: The name in front of the lines that `act` logs.
         act: The work of the child; it may raise VcdlError.
     """
     when_parent_ends(lambda: os._exit(0))
@@ -133,7 +133,7 @@ def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
 
 
 def run_child(act: Callable[[], object], log: Log) -> int:
-    """Do a child's work, and return its exit code. An error of ours, or too little memory, is one line in the log."""
+    """Do a child's work, and return its exit code; a VcdlError, or too little memory, is one line in the log."""
     try:
         act()
     except VcdlError as error:
@@ -148,7 +148,7 @@ def run_child(act: Callable[[], object], log: Log) -> int:
 
 
 def _log_lines(name: str) -> Log:
-    """In a child: a function that writes a line to workers.log, its name in front; a full disk costs the line only."""
+    """Return a child's function that writes a line to workers.log after its name; a full disk only loses the line."""
 
     def say(text: str) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`python -m vcdl.local.evaluator RUN_FOLDER`: may be killed and started again at any time, until its input closes."""
+"""`python -m vcdl.local.evaluator RUN_FOLDER`: evaluate until standard input closes; may be killed at any time."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""The common part of our grids that a process drives: updates lie in the run's folder `uploads`."""
+"""The common part of grids that a process drives: updates are in the run's folder `uploads`."""
 
 from abc import abstractmethod
 from collections import deque
@@ -25,14 +25,14 @@ class FolderGrid(DrivenGrid):
         self._folder = folder
         self._hands_out_uploads = hands_out_uploads
         self._known: dict[str, Staged | None] = {}
-        """The workunits that are not done; None: of an earlier process."""
+        """Workunit → its files, for those that are not done; None: an earlier process submitted it."""
         self._waiting: deque[str] = deque()
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
 
     @abstractmethod
     def _at_clients(self) -> Collection[str]:
-        """Return the workunits that clients hold."""
+        """Return the workunits that clients are training."""
 
     def submit(self, staged: Sequence[Staged]) -> None:
         for item in staged:

@@ -1,6 +1,6 @@
 """The embedded local grid: worker processes on this machine.
 
-Its memory lies in two folders, so that a killed run can be resumed: `slots/<workunit>/` with its files and checkpoint,
+Its state is in two folders, so that a killed run can be resumed: `slots/<workunit>/` with its files and checkpoint,
 `uploads/<workunit>.h5` until it is in the store. On a full disk no subtask fails: it waits.
 """
 
@@ -40,14 +40,14 @@ class LocalSettings:
     threads: int
     """Threads of each worker."""
     queue_ahead: int
-    """Subtasks kept ready beyond those that run."""
+    """Number of workunits kept ready beyond those that run."""
     timeout_s: float
-    """Time limit of a subtask, from its start on a worker."""
+    """Longest seconds of a subtask, from its start on a worker."""
     worker_module: str = "vcdl.client.worker"
     hands_out_uploads: bool = True
-    """False: separate parameter servers take uploads from the folder, and `claim` returns failures only."""
+    """Whether `claim` returns uploads; False: separate parameter servers claim them, and it returns failures only."""
     allows_code: bool = False
-    """Whether workers run the code that the job brings."""
+    """Whether workers may run the job's own code."""
 
 
 class LocalGrid(FolderGrid):
@@ -69,7 +69,7 @@ class LocalGrid(FolderGrid):
         while len(self._workers) < self._settings.workers:
             self._start_worker()
 
-    # -- the contract of a grid
+    # -- the interface of a grid
 
     def submit(self, staged: Sequence[Staged]) -> None:
         super().submit(staged)
@@ -197,7 +197,7 @@ class LocalGrid(FolderGrid):
             self._slots.remove(workunit)
 
     def _postpone(self, workunit: str, error: OSError) -> None:
-        """Hand a workunit out again, with its slot as it is, once there is room."""
+        """Queue a workunit again with its slot unchanged, until there is room on the disk."""
         self._waiting.appendleft(workunit)
         self._hold_back(folder_error(self._folder.path, error))
 
@@ -242,7 +242,7 @@ class LocalGrid(FolderGrid):
         self._start_worker()
 
     def _remove(self, worker: WorkerProcess) -> int:
-        """End a worker; returns its exit status."""
+        """Stop a worker, and return its exit status."""
         self._selector.unregister(worker)
         self._workers.remove(worker)
         self._delivered.pop(worker.name, None)
@@ -268,7 +268,10 @@ class LocalGrid(FolderGrid):
                 self._waiting.popleft()
 
     def _slot_for(self, staged: Staged) -> Path:
-        """Raises RunFolderFull, which may pass, and RunFolderError."""
+        """Return the slot with a workunit's files.
+
+        Raises RunFolderFull if the disk is full now, else RunFolderError.
+        """
         if self.shortage is not None:
             self._slots.check_room(staged)
         slot = self._slots.prepare(staged)
@@ -280,7 +283,7 @@ class LocalGrid(FolderGrid):
         self._looks_for_room.failed(full)
 
     def _bytes_down(self, worker: str, staged: Staged) -> int:
-        """Bytes of a client's download: params and description, and of the sticky files those that it lacks."""
+        """Return the bytes a client would download: params, description, and the sticky files that it lacks."""
         have = self._delivered.setdefault(worker, set())
         new = staged.sticky - have
         have |= new

@@ -1,4 +1,4 @@
-"""The driver of a run in this process, over any grid; evaluator, servers and local workers are its children."""
+"""Drive a run in this process, over any grid; evaluator, servers and local workers are its children."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ message ends it at once."""
 
 @contextmanager
 def warm_workers_for(job: Job, kind: RunKind) -> Iterator[None]:
-    """Import Keras, and have a child ready for each worker and the evaluator; before any thread or display."""
+    """Import Keras, and fork a child for each worker and the evaluator; before any thread or display starts."""
     fork_warm_workers((local_settings(job).workers if kind.has_workers else 0) + 1)
     try:
         yield
@@ -95,14 +95,14 @@ class _DrivenRun:
         self._stop_request = folder.stop_request
         self._interrupted: str | None = None
         self._is_trained = False
-        """Whether only measurements are left."""
+        """Whether only evaluations are left."""
         self._evaluator = ChildProcess("vcdl.local.evaluator", folder)
         closing.callback(self._evaluator.close)
         self._servers = ServerPool(folder, loop.run.job.grid.servers)
         closing.callback(self._servers.close)
 
     def drive(self) -> StopReason | None:
-        """Step to the job's end and return its reason, or None when the run is interrupted."""
+        """Run the loop to the job's end and return its reason; None when the run is interrupted."""
         loop = self._loop
         with self._signals_noted():
             if loop.take_up():
@@ -142,9 +142,10 @@ class _DrivenRun:
             self._servers.close()
 
     def _watch_evaluator(self, new: Sequence[Recorded]) -> None:
-        """Restart the evaluator; once only measurements are left, give up one that keeps dying.
+        """Restart the evaluator; once only evaluations are left, give up one that keeps dying.
 
-        Raises GridError, JournalError.
+        Raises:
+            GridError, JournalError: It died too often, or the journal cannot be read.
         """
         died = self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
         if died:
@@ -165,7 +166,7 @@ class _DrivenRun:
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and SIGHUP end the run in good order; a second one ends it at once."""
+        """Make Ctrl-C, SIGTERM and SIGHUP end the run in good order; a second one ends it at once."""
 
         def note(number: int, _frame: FrameType | None) -> None:
             if self._interrupted is not None:
@@ -182,7 +183,7 @@ class _DrivenRun:
 
 
 def local_settings(job: Job) -> LocalSettings:
-    """Return the settings of the grid that a job asks for."""
+    """Return the grid settings of a job."""
     return LocalSettings(
         workers=job.workers,
         threads=job.grid.threads,

@@ -1,6 +1,6 @@
-"""`python -m vcdl.local.server RUN_FOLDER`: folds uploads of the folder in until its standard input closes.
+"""`python -m vcdl.local.server RUN_FOLDER`: fold the folder's uploads until standard input closes.
 
-It may be killed at any moment, and waits while the store is away or a disk full.
+It may be killed at any moment, and waits while the store is unreachable or the disk is full.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The parameter servers of a local run, where the job asks for processes of their own."""
+"""The parameter servers of a local run, where the job asks for separate processes."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _MODULE = "vcdl.local.server"
 
 
 class ServerPool:
-    """Starts servers and keeps them running; any may be ended, as they own nothing."""
+    """Starts servers and keeps them running; each may be killed, as it has no state of its own."""
 
     def __init__(self, folder: RunFolder, servers: int) -> None:
         """Create an empty pool.
@@ -24,11 +24,14 @@ class ServerPool:
         self._servers: list[ChildProcess] = []
 
     def look(self, new: Sequence[Recorded], *, is_needed: bool = True) -> None:
-        """Start the servers, and restart those that died. Raises GridError.
+        """Start the servers, and restart those that died.
 
         Args:
             new: Events since the last call.
-            is_needed: Updates are still to come. Only then does a dead server end a run.
+            is_needed: Updates are still expected. Only then does a dead server end a run.
+
+        Raises:
+            GridError: A server died too often.
         """
         while len(self._servers) < self._wanted:
             self._servers.append(ChildProcess(_MODULE, self._folder))

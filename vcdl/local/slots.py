@@ -1,4 +1,4 @@
-"""The slots of the local grid: a folder with just the logical files for each subtask that is out."""
+"""The slots of the local grid: for each subtask in training a folder with its logical files."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ class SlotFolders:
         return self.folder.slots / workunit
 
     def prepare(self, staged: Staged) -> Path:
-        """Make the slot of a workunit; an existing one may hold a checkpoint. Raises RunFolderError: call again."""
+        """Make the slot of a workunit; an existing one may contain a checkpoint. Raises RunFolderError: call again."""
         slot = self.path(staged.workunit.name)
         with folder_errors(slot):
             self.folder.slots.mkdir(exist_ok=True)  # it may have been deleted; everything in it can be recreated
@@ -56,7 +56,7 @@ class SlotFolders:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Put a file into a slot, unless it is there."""
+    """Link or copy a file into a slot, unless it is there."""
     try:
         os.link(source, target)
     except FileExistsError:

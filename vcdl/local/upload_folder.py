@@ -26,7 +26,7 @@ class UploadFolder(Results):
         """The locks held, by workunit."""
 
     def claim(self) -> list[Uploaded]:
-        """Claim the oldest uploads that no other server works on, and return those claimed and not `done` yet."""
+        """Claim the oldest uploads that no other server has claimed; return all claimed ones that are not `done`."""
         claimed: list[Uploaded] = []
         for path in _by_age(self._folder.waiting_uploads()):
             if len(claimed) == _CLAIMED_AT_ONCE:
@@ -39,7 +39,7 @@ class UploadFolder(Results):
         return claimed
 
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Conclude an upload in store and journal; keep it if it made a `version` without a snapshot yet."""
+        """Finish an applied upload; keep its file if it made a `version` that no snapshot covers yet."""
         conclude_upload(self._folder, workunit, version)
         lock = self._claimed.pop(workunit, None)
         if lock is not None:
@@ -69,7 +69,7 @@ def _quarantine(folder: RunFolder, path: Path) -> None:
     try:
         aside.mkdir(exist_ok=True)
         path.replace(aside / path.name)
-    except OSError:  # another server was faster, or the folder is not ours to change: it is passed over again and again
+    except OSError:  # another server was faster, or the folder is read-only: the file is skipped each time
         return
     print(f"{path.name!a} is no upload of a workunit: it is in {aside} now", file=sys.stderr, flush=True)
 

@@ -30,7 +30,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class Child(Protocol):
-    """The part of `subprocess.Popen` that a local run uses."""
+    """The part of the interface of `subprocess.Popen` that a local run uses."""
 
     pid: int
     stdin: IO[bytes] | None
@@ -55,7 +55,8 @@ def fork_warm_workers(count: int) -> None:
     load_client_libraries()
     with unneeded_hidden():
         import keras
-    # Other backends read what limits their threads when they are imported: it is not the same for all children.
+    # Other backends read their thread limits at import, and those differ between children: only TensorFlow may be
+    # imported before the fork. A process with other threads must not fork.
     if keras.backend.backend() != "tensorflow" or len(os.listdir("/proc/self/task")) > 1:
         return
     sys.stdout.flush()
@@ -95,7 +96,7 @@ def start_module(
 
 
 def end_warm_workers() -> None:
-    """End the warm workers that were not needed."""
+    """Stop the warm workers that were not used."""
     while _warm:
         worker = _warm.pop()
         worker.kill()
@@ -114,7 +115,7 @@ class _WarmWorker:
 
     @classmethod
     def forked(cls) -> "_WarmWorker":
-        """Fork it. Raises OSError."""
+        """Fork a worker. Raises OSError."""
         (its_stdin, stdin), (stdout, its_stdout) = os.pipe(), os.pipe()
         try:
             pid = os.fork()
@@ -129,7 +130,7 @@ class _WarmWorker:
         return cls(pid, stdin, stdout)
 
     def run(self, command: list[str], environment: Mapping[str, str], log: Path, answers: bool) -> None:
-        """Let it run a module. One that has just died shows it as any child does."""
+        """Let the worker run a module. If it has just died, that shows as for any child."""
         order = {"command": command, "environment": dict(environment), "log": str(log.absolute()), "answers": answers}
         with contextlib.suppress(BrokenPipeError):
             self.stdin.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
@@ -146,7 +147,7 @@ class _WarmWorker:
         return self._status
 
     def wait(self) -> int:
-        """Wait for its end; returns its exit status."""
+        """Wait for its end, and return its exit status."""
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
@@ -163,7 +164,7 @@ class _WarmWorker:
 
 
 def _live(stdin: int, stdout: int) -> NoReturn:
-    """Live as a warm worker: keep nothing of the parent but its memory, and never return into the parent's work."""
+    """Be a warm worker: keep nothing of the parent but its memory, and never return to the parent's code."""
     status = 1
     try:
         gc.freeze()  # what the parent left to be collected would close descriptors that are others by then
@@ -189,7 +190,7 @@ def _standard_stream(descriptor: int, mode: str) -> Any:
 
 
 def _show(command: list[str]) -> None:
-    """Let ps and pgrep show this command, as far as there is room for it, and not the parent's. Raises OSError."""
+    """Make ps and pgrep show this command instead of the parent's, as far as there is room. Raises OSError."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
     shown = "\0".join(command).encode()[: end - begin - 1]
     with open("/proc/self/mem", "r+b", buffering=0) as memory:
@@ -198,7 +199,7 @@ def _show(command: list[str]) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str], log: str, answers: bool) -> int:
-    """Run a module as `python -m` does; returns the exit status."""
+    """Run a module as `python -m` does, and return the exit status."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for descriptor in (_STDERR,) if answers else (_STDOUT, _STDERR):
         os.dup2(file, descriptor)

@@ -22,12 +22,12 @@ class WorkerProcess:
     workunit: str | None = None
     fraction: float = 0.0
     since_s: float = 0.0
-    """The monotonic clock when it began with the workunit."""
+    """The monotonic time at which it started the workunit."""
     _pending: bytes = b""
 
     @classmethod
     def start(cls, name: str, module: str, threads: int, log: Path) -> "WorkerProcess":
-        """Start a worker, `python -m MODULE`; it says `ready` once Keras is imported. Raises OSError."""
+        """Start a worker, `python -m MODULE`, which sends `ready` once Keras is imported. Raises OSError."""
         environment = {**os.environ, **limit_threads(threads)}
         process = start_module(module, environment=environment, log=log, answers=True)
         # One thread serves all workers: a read must never wait for one of them.
@@ -39,13 +39,13 @@ class WorkerProcess:
         return self.process.stdout.fileno()  # type: ignore[union-attr]
 
     def send(self, **command: Any) -> None:
-        """Send a command; a worker that has just died gets none, and its death shows on its own."""
+        """Send a command; if the worker has just died, drop it, as its death is noticed elsewhere."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(command).encode() + b"\n")  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
     def allow_code(self) -> None:
-        """Let it run the code that its jobs bring."""
+        """Permit it to run the code of its jobs."""
         self.send(do="allow_code")
 
     def train(self, workunit: str, folder: Path, samples: int | None = None) -> None:
@@ -69,7 +69,7 @@ class WorkerProcess:
         return [json.loads(line) for line in lines if line], not data
 
     def kill(self) -> int:
-        """End the process at once; returns its exit status, negative for a signal."""
+        """Kill the process, and return its exit status, negative for a signal."""
         with contextlib.suppress(OSError):
             self.process.kill()
         status = self.process.wait()

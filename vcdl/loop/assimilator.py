@@ -1,8 +1,9 @@
-"""The assimilator checks each upload that arrived and folds it into the shared weights at once.
+"""The assimilator checks each upload that has arrived and folds it into the shared weights.
 
-A result walks grid → check → store → journal → done. If the server is killed between two of these steps, the result is
-claimed again. The store then knows that it has the subtask, whatever the checks would say now, and the missing journal
-row is written from the store's record.
+A result passes from the grid through the checks and the store to the journal, and only then is it marked as done. If
+the server is killed between two of these steps, the result is claimed again. The store then reports that it has
+applied the subtask already, whatever the checks would decide now, and the missing journal row is written from the
+store's record.
 """
 
 import time
@@ -51,11 +52,11 @@ batch is claimed again together when the server dies."""
 
 @dataclass(frozen=True)
 class _Believed:
-    """An upload's claims about its training, as far as they are possible."""
+    """An upload's claims about its training, without those that are impossible."""
 
     train_s: float | None
     times_s: dict[str, float]
-    """Seconds by stage."""
+    """Seconds by stage of the subtask."""
     loss: float | None
 
 
@@ -65,22 +66,22 @@ class _Waiting:
 
     uploaded: Uploaded
     name: WorkunitName
-    """Its workunit's name, with the version that its client really started from."""
+    """The upload's workunit name, with the version that its client really started from."""
     header: UpdateHeader
     admission: Admission
     believed: _Believed
     is_doubted: bool = False
-    """Whether it was found strange, and counts for little instead of being refused again."""
+    """Whether the upload was found suspicious: it gets a small weight instead of being refused again."""
     fold_s: float = 0.0
-    """Seconds that this server worked on it."""
+    """Seconds that this server worked on the upload."""
     ended_s: float = 0.0
-    """The time at which that ended."""
+    """The time at which that work ended."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
-    """The reader of its last fold; None: the store had the subtask already."""
+    """The reader of the upload's last fold; None: the store had applied the subtask already."""
 
     @property
     def waited_s(self) -> float | None:
-        """Seconds between arrival and application, without the server's work on it, or None if unknown."""
+        """Seconds between arrival and application, without the server's own work on the upload; None if unknown."""
         came_s = self.uploaded.received_s
         if came_s is None or self.streamed is None:
             return None
@@ -88,7 +89,7 @@ class _Waiting:
 
 
 class Assimilator:
-    """Folds the uploads of one run; at a boundary the version is kept, to be evaluated as it is."""
+    """Folds the uploads of one run, and keeps a snapshot of each version that has to be evaluated."""
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, snapshots: Snapshots, results: Results) -> None:
         self.check = run.upload_check(journal)
@@ -102,17 +103,17 @@ class Assimilator:
         self._buffers, self._settings = BufferPool(), FoldSettings.of(run, self._trust.measurement)
         self._claims = ClaimCheck.of(_losses_of(journal))
         self._machines: dict[str, str] = {}
-        """Host → what it said of its machine: a row of the journal has it once and not with each upload."""
+        """Host → the machine description that it last sent. The journal gets it once and not with each upload."""
 
     def run_once(self) -> int:
         """Assimilate every waiting upload, and return how many results were finished.
 
-        Nothing is lost or done twice by an error: call again once its cause is fixed.
+        An error neither loses an upload nor applies one twice: call again once its cause is fixed.
 
         Raises:
             StoreUnavailable, FileUnavailable: A service or file cannot be reached now.
             StoreLost: The store lost the weights.
-            StoreError, JournalError: It refused.
+            StoreError, JournalError: The store or the journal refused the operation.
         """
         # Claims come first and in the order of arrival. The server's own updates are in no grid and have no claim: they
         # are found in their folder.
@@ -132,14 +133,14 @@ class Assimilator:
         return len(given_up) + len(uploads)
 
     def _batches(self, uploads: Sequence[Uploaded]) -> Iterator[Sequence[Uploaded]]:
-        """Uploads that are looked at and folded in at once: those of equal keys one after the other."""
+        """Yield batches of uploads that are checked and folded together; no batch has two uploads of one trust key."""
         while uploads:
             batch: dict[str, Uploaded] = {}
             later = []
             for upload in uploads:
                 is_full = len(batch) == _FOLDED_AT_ONCE
-                # Two uploads of one host are not looked at together: whether the second is admitted depends on what
-                # became of the first. Where hosts are trusted every upload has a key of its own.
+                # Two uploads of one untrusted host are not checked together: whether the second is admitted depends on
+                # the outcome of the first. Where hosts are trusted every upload has a key of its own.
                 if is_full or batch.setdefault(self._trust.key_of(upload), upload) is not upload:
                     later.append(upload)
             yield list(batch.values())
@@ -148,7 +149,7 @@ class Assimilator:
             uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
-        """Return whether the journal does not say yet whose a stranger's upload is, so that trust cannot be decided."""
+        """Return whether a stranger's upload cannot be judged yet, because the journal does not name its host."""
         came_s = upload.received_s
         if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _SENT_ROW_WITHIN_S:
             return False
@@ -156,14 +157,17 @@ class Assimilator:
         return self._journal.find(WorkunitCreated.key_of(upload.workunit)) is not None
 
     def _own_uploads(self) -> Iterable[Uploaded]:
-        """Updates that the server trained itself. Two servers may take the same one: its subtask counts once."""
+        """Yield the updates that the server trained itself.
+
+        Two servers may yield the same update. The store applies its subtask once.
+        """
         # A leading dot is a file that the evaluator still writes (vcdl.files.atomic).
         for path in self._run.folder.own_uploads.glob("[!.]*.h5"):
             with suppress(FileNotFoundError):  # another server has just folded it in
                 yield Uploaded(path.stem, path, path.stat().st_size)
 
     def _looked_at(self, upload: Uploaded) -> _Waiting | None:
-        """Return an upload with all that is known before its weights are read, or None if its header is refused."""
+        """Return an upload with all facts known before its weights are read, or None if its header is refused."""
         try:
             header = self.check.read_header(upload.path, upload.workunit)
         except Refused as refused:
@@ -201,7 +205,7 @@ class Assimilator:
             batch = [item for item in batch if item.uploaded.workunit not in done]
 
     def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
-        """Drop what started from weights that the job went back from; returns it."""
+        """Drop uploads that started from weights which a rollback has undone; return their workunits."""
         # Read inside the lock: a rollback that is written down later waits for these rows.
         rollbacks = self._trust.rollbacks()
         overtaken = [item for item in batch if any(rolled.overtakes(item.name.base_version) for rolled in rollbacks)]
@@ -224,31 +228,31 @@ class Assimilator:
             yield UpdateSuperseded(uploaded.workunit, uploaded.size_bytes, uploaded.host)
 
     def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
-        """Fold a batch up to a boundary, or find out which of it are refused; returns what came to an end."""
+        """Fold a batch up to a boundary, or find out which uploads are refused; return the finished workunits."""
         begun_s = self._journal.now_s()
         try:
             records = self._store.fold([self._as_fold(item) for item in batch], self._boundary)
         except Unfit as unfit:
             return self._refuse_or_doubt(batch, unfit.refused)
-        # The store stops at a boundary, so there may be fewer records than uploads. `_fold` brings the others again.
+        # The store stops at a boundary, so there may be fewer records than uploads. `_fold` passes the others again.
         took_s = (ended_s := self._journal.now_s()) - begun_s
         for item, record in zip(batch, records, strict=False):
             item.fold_s, item.ended_s = took_s / len(records), ended_s
-            # Only an upload that was read now and counts in full is a measure of what is usual (decision 060). One that
-            # counts for less might be hostile, and would widen the limits for the next.
+            # Only an upload that was read now and has full weight is a sample of usual norms (decision 060). One with a
+            # reduced weight might be hostile, and would widen the limits for the next.
             if item.streamed is not None and record.workunit == item.uploaded.workunit and record.trust == 1.0:
                 self.check.accept(item.streamed.norm)
                 self._claims.accept(item.header.loss)
                 self._trust.accept(item.streamed.cosine, item.streamed.reference_cosine)
             version = record.version if record.workunit == item.uploaded.workunit else None
-            if version is not None:  # kept before its row says that it can be folded again
+            if version is not None:  # kept before the row that promises it for a restore
                 is_new = item.streamed is not None
                 keep_upload(self._run.folder, item.uploaded.path, item.uploaded.workunit, version, replace=is_new)
             self._conclude(item.uploaded.workunit, *self._events(item, record), version=version)
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
     def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
-        """Refuse uploads of a batch, or reduce their weight; return which were refused."""
+        """Refuse uploads of a batch, or reduce their weight; return the workunits of those refused."""
         done = []
         for item in batch:
             why = refused.get(item.uploaded.workunit)
@@ -267,7 +271,7 @@ class Assimilator:
         return done
 
     def _as_fold(self, item: _Waiting) -> Fold:
-        # None is also the mark of a subtask that the store knew already: then `begin` is never called and nothing is
+        # None also marks a subtask that the store had applied already: then `begin` is never called and nothing is
         # read.
         item.streamed, begin = None, partial(self._begin, item)
         weight = item.admission.weight
@@ -335,15 +339,19 @@ class Assimilator:
                 applied = structs.replace(applied, machine=printable(item.header.machine))
             yield applied
             return
-        # Another attempt was first. Should its server have died before its row was written, this is as near as
-        # anybody comes to it; a row that is there stays as it is.
+        # Another attempt was applied first. If its server died before writing the row, the store's record is the best
+        # source there is; an existing row stays as it is.
         base_version = record.version - 1 - record.staleness
         yield structs.replace(applied, workunit=record.workunit, base_version=base_version, host="")
         yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes, host)
 
 
 def _losses_of(journal: Journal) -> list[float]:
-    """Return the losses of the last applied uploads, the oldest first. Raises JournalError."""
+    """Return the losses of the last applied uploads, the oldest first.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     # The newest rows alone: a server that starts late in a long job must not read all of them.
     rows = [row.event for row in journal.newest(UpdateApplied.kind, LOSSES_KEPT)]
     return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]

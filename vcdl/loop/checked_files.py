@@ -1,4 +1,4 @@
-"""Weights on disk after a reboot: a power cut may have left some of them half written."""
+"""Check the weights on disk after a reboot, because a power cut may have left files half written."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
 
 
 def _snapshots(run: Run) -> dict[Path, bool]:
-    """Snapshot → whether it is whole."""
+    """Return each snapshot with whether its file is whole."""
     folder, size = run.folder, run.layout.size
     # The rule's state lies behind the weights in the store and in a file of its own on disk (decision 010).
     versions, beside = folder.snapshot_versions(), run.state.size(size) - size
@@ -56,7 +56,7 @@ def _snapshots(run: Run) -> dict[Path, bool]:
 
 
 def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
-    """Kept upload → whether its weights are those of its row; those without a checksum are left out."""
+    """Return each kept upload with whether its weights match its journal row; skip rows without a checksum."""
     found: dict[Path, bool] = {}
     for path, version in run.folder.versions_of_kept_uploads():
         workunit = path.stem.partition("_")[2]

@@ -1,12 +1,12 @@
-"""The state machine of a job: events in, actions out. No I/O and no clock of its own.
+"""The coordinator: a state machine that turns a job's events into actions. It does no I/O and has no clock.
 
-The state follows from the journal's events alone, and the coordinator reads off it what should be done next. So a
-job is restarted by following its journal again. An action that was carried out shows as an event; one that was lost is
-asked for again.
+The state depends on the journal's events only, and the next actions depend on the state only. So a job is restarted
+by applying its journal again. An action that was carried out shows as an event; an action that was lost is returned
+again.
 
-`rolling`: a subtask is created only when the grid runs low, from the newest weights, and may begin the next epoch
-before the last subtasks of this one are back. `epoch` (the paper's): all subtasks of an epoch start from the weights
-at its begin.
+`rolling`: a subtask is created only when the grid runs low, from the newest weights. The next epoch may begin before
+the last subtasks of this one are applied. `epoch` (the paper's): all subtasks of an epoch start from the weights at
+its begin.
 """
 
 import math
@@ -25,7 +25,7 @@ from vcdl.trust.job_trust import RollBack, TakeBack
 
 @dataclass(frozen=True)
 class Create:
-    """Make a workunit; `base_version` None stands for the newest weights."""
+    """Make a workunit that starts from `base_version`; None: from the newest weights."""
 
     epoch: int
     shard: int
@@ -42,7 +42,7 @@ class CloseEpoch:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Keep a snapshot of a version, to be measured on a split."""
+    """Keep a snapshot of a version, to be evaluated on a split."""
 
     version: int
     epoch: int
@@ -51,7 +51,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class EvaluateNewest:
-    """Keep a snapshot of the newest version, to be measured besides the versions of the job's schedule."""
+    """Keep a snapshot of the newest version, to be evaluated in addition to the versions of the job's schedule."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +63,29 @@ class Stop:
 
 @dataclass(frozen=True)
 class Finish:
-    """Everything has been evaluated."""
+    """End the job: everything has been evaluated."""
 
 
 @dataclass(frozen=True)
 class Publish:
-    """Offer the newest weights to clients that begin with a workunit."""
+    """Offer the newest weights to clients that start a workunit."""
 
 
 Action = Create | CloseEpoch | Evaluate | EvaluateNewest | Publish | RollBack | TakeBack | Stop | Finish
 
 
 class Coordinator:
-    """Follows a job's events and says what to do next."""
+    """Applies a job's events and returns the actions that are due."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.state = JobState.of(plan)
-        """All that the job's events say; nothing else is remembered from one call to the next."""
+        """The whole state, which follows from the job's events; no call leaves anything else behind for the next one.
+        """
 
     @property
     def history(self) -> JobHistory:
-        """The job as its events tell it; all decisions follow from it."""
+        """The job's history, as its events tell it; all decisions follow from it."""
         return self.state.history
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
@@ -119,23 +120,24 @@ class Coordinator:
             evaluations.append(Publish())
         return [*evaluations, *self._epochs_to_close(), *self._workunits_to_create(open_wanted)]
 
-    # -- what the work generator must know besides
+    # -- further questions of the work generator
 
     @property
     def versions_in_use(self) -> set[int]:
         """Versions whose snapshots must be kept."""
         history = self.history
-        # Each of these is read by somebody later: open workunits, evaluations, a restore of the store, a rollback, the
-        # export of the best epoch. What is in none of them is removed.
+        # Each of these is read later: by open workunits, evaluations, a restore of the store, a rollback, or the export
+        # of the best epoch. A version in none of these sets is removed.
         versions = set(history.bases)
         versions.update(self.state.due, (version for version, _ in history.wanted))
         versions |= {history.version, history.end_of(len(history.closed))}
-        # The uploads below it are gone with the older copy of the folder: a restore can only begin with this snapshot.
+        # The uploads before this version are gone with the older copy of the folder: a restore can only begin with its
+        # snapshot.
         if self.state.rewritten > self.state.covered:
             versions.add(self.state.rewritten)
         versions.update(self.state.trust.to_keep)
         if self._plan.publishing is not None:
-            # A client may still be on its way with a published version, although no workunit names it as its base.
+            # A client may still be training from a published version, although no workunit names it as its base.
             versions |= history.published_since(history.last_s - self._plan.publishing.keeps_s)
         if history.best_epoch is not None:
             versions.add(history.closed[history.best_epoch.epoch].event.version)
@@ -145,31 +147,32 @@ class Coordinator:
 
     @property
     def going_back(self) -> RollBack | TakeBack | None:
-        """What the job must go back from."""
+        """The rollback or take-back that is due; None: neither."""
         return self.state.trust.due(self.state.covered)
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
-        """Further versions whose snapshots must be kept: the bases of the updates since the last closed epoch.
+        """Base versions of the updates since the last closed epoch, where the rule or codec needs them for a restore.
 
-        Where the rule needs them, these updates can only be folded again with them, after the store lost its weights.
+        Their snapshots must be kept: without them these updates cannot be folded again after the store lost its
+        weights.
         """
         stop = self.history.stop
         is_over = stop is not None and stop.reason != StopReason.SUBTASK_FAILED
         return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()
 
     def held_back(self, slots: int) -> int:
-        """Return how many of `slots` slots the job leaves free while its slots still grow."""
+        """Return how many of `slots` slots the job leaves free while it is still ramping up."""
         return self._plan.held_back(slots, self.history.made)
 
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
         """Return the factor of the peak learning rate for a workunit.
 
         It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
-        open when this one was created. A subtask that is retried has the place of the newest subtask, because a step as
-        long as it was once due would undo what has been learned since. Subtasks that are to be retrained because their
-        updates were lies do not count: the job is that far from its end. Once all epochs are closed they count: so few
-        are out then that each has much weight, and would undo what the last steps have settled.
+        open when this one was created. A retried subtask has the place of the newest subtask, because a step of its
+        original length would undo later progress. Subtasks that will be retrained because their updates were lies are
+        left out of the place, as the job is that far from its end. Once all epochs are closed they are included: so few
+        are open then that each has much weight, and a long step would undo the convergence of the last ones.
         """
         plan = self._plan
         # From the journal and the seed alone: a workunit that is submitted again after a kill must get the same rate,
@@ -186,7 +189,7 @@ class Coordinator:
         return [Evaluate(version, 0, split) for split in splits if not self.history.is_announced(version, split)]
 
     def _must_be_looked_at(self) -> bool:
-        """Return whether one more version must be measured, to distinguish a collapse from a swing."""
+        """Return whether one more version must be evaluated, to distinguish a collapse from a fluctuation."""
         if not self.state.trust.wants_measure_of(self.history.version):
             return False
         # One extra measurement at a time: the answer may make the next one unnecessary.
@@ -210,7 +213,7 @@ class Coordinator:
         if best is not None:
             targets = {StopReason.TARGET_ACCURACY: plan.target_accuracy, StopReason.TARGET: plan.target}
             for reason, target in targets.items():
-                # The newest epoch, not the best: a target that is set later would be met by weights that are gone.
+                # The newest epoch, not the best: a later target would be compared with weights that are gone.
                 if target is not None and history.monitor.reaches(history.epochs[-1].mean, target):
                     return reason
             # An epoch is in `epochs` when it is measured, not when it is closed. A job for strangers also waits until
@@ -229,7 +232,7 @@ class Coordinator:
         return [CloseEpoch(epoch)] if self.history.applied_by_epoch[epoch] == self._plan.shards else []
 
     def _workunits_to_create(self, open_wanted: int) -> list[Action]:
-        """Retries first, then the shards of the current epoch in its order, then those of the next one."""
+        """Return the workunits to create: retries first, then this epoch's shards in order, then the next epoch's."""
         plan, made = self._plan, self.history.made
         # The grid may want less than before, for instance when hosts leave. Open workunits are never withdrawn for
         # that.

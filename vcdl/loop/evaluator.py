@@ -1,7 +1,7 @@
-"""The evaluator measures versions of the weights on held-out data, in parallel with assimilation and never delaying it.
+"""The evaluator measures versions of the weights on held-out data, in parallel with assimilation.
 
-It follows the journal and measures every `evaluation_wanted` without a `version_evaluated` from its snapshot. It may be
-killed and restarted at any moment.
+It follows the journal, and evaluates from its snapshot each version with an `evaluation_wanted` row and no
+`version_evaluated` row. It may be killed and restarted at any moment.
 """
 
 import time
@@ -28,7 +28,7 @@ from vcdl.wire.weights import Vector, read_weights
 
 
 class Evaluator:
-    """Evaluates the versions one job asks for."""
+    """Evaluates the versions that one job's journal asks for."""
 
     def __init__(self, run: Run, journal: Journal) -> None:
         """Create an evaluator that follows `journal` and writes into it."""
@@ -69,7 +69,7 @@ class Evaluator:
             self._leave_first_reference(self._reference)
 
     def run_once(self) -> int:
-        """Evaluate what is requested now; with no request, continue to retrain an upload for a while.
+        """Evaluate the requested versions; if there is none, retrain an upload for verification for a while.
 
         Returns:
             How many versions were evaluated, or a positive number if there is more to train or to report.
@@ -83,7 +83,7 @@ class Evaluator:
         return len(wanted) or (0 if self._verification is None else self._train_again(self._verification))
 
     def _train_again(self, verification: Verification) -> int:
-        """Train an upload again for a while; returns 0 when there is none."""
+        """Retrain an upload for a while; return 0 if none is waiting."""
         events = verification.next_events()
         self._journal.append(*events)
         return len(events) or int(verification.is_busy)
@@ -94,11 +94,12 @@ class Evaluator:
 
     @property
     def run_has_finished(self) -> bool:
-        """Whether nothing more will be wanted."""
+        """Whether the job has ended, so that no further evaluation will be requested."""
         return self._history.finished
 
     def _follow(self) -> None:
-        # Two states that were kept at different events follow one pass over the rows. Each skips those that it has.
+        # Two states that were kept at different events follow one pass over the rows. Each skips the rows that it has
+        # applied already.
         verification, last_id = self._verification, self._kept.last_id
         for recorded in self._journal.stream(last_id if verification is None else min(last_id, verification.last_id)):
             self._kept.follow(recorded)
@@ -139,7 +140,7 @@ class Evaluator:
         )
 
     def _leave_first_reference(self, reference: ReferenceUpdate) -> None:
-        """Make the first reference update now: servers wait for it before they assimilate anything."""
+        """Make the first reference update now, because servers wait for it before they assimilate anything."""
         newest = max(self._folder.snapshot_versions(), default=0)
         vector, text = read_weights(self._folder.snapshot(newest), self._layout.size)
         reference.leave(ParamsHeader.from_json(text).version, vector)

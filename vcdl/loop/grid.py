@@ -1,6 +1,6 @@
-"""The contract between the loop and what runs subtasks: `Grid` hands workunits out, `Results` brings outcomes back.
+"""The contract between the loop and its execution backend: `Grid` runs workunits, `Results` returns their outcomes.
 
-Delivery is at least once: this process or the next one hands a result out again until `done` was called for it.
+Delivery is at least once: this process or the next one returns an outcome again until `done` was called for it.
 """
 
 import time
@@ -16,31 +16,39 @@ from vcdl.run.staging import Staged, Uploaded
 
 @dataclass(frozen=True)
 class GaveUp:
-    """The grid will not bring an update of this workunit."""
+    """An outcome: the grid will return no upload for this workunit."""
 
     workunit: str
     reason: str
     cancelled: bool = False
-    """The server took the workunit back: that is no failure of the subtask."""
+    """Whether the server withdrew the workunit, which is no failure of the subtask."""
 
 
 Outcome = Uploaded | GaveUp
 
 
 class Results(ABC):
-    """The source of results: a grid, a folder that several servers share, the database of a BOINC project."""
+    """A source of outcomes: a grid, a folder that several servers share, or the database of a BOINC project."""
 
     @abstractmethod
     def claim(self) -> Sequence[Outcome]:
-        """Claim outcomes that are not `done` yet, for this caller alone, in the order they came. Raises GridError.
+        """Claim outcomes that are not `done` yet, for this caller alone, in order of arrival.
 
-        It repeats: until `done`, each call brings the same outcomes again, to this caller or, when that has ended, to
-        another. It may never bring one to two callers at once.
+        Until `done`, each call returns the same outcomes again, to this caller or, when its process has ended, to
+        another one. It must never return an outcome to two callers at once.
+
+        Raises:
+            GridError: The outcomes cannot be read.
         """
 
     @abstractmethod
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Forget an outcome and its files: store and journal have it. `version`: the one that the upload made."""
+        """Forget an outcome and its files, which store and journal now have.
+
+        Args:
+            workunit: The outcome's workunit.
+            version: The version that its upload made; None: it made none.
+        """
 
 
 class Grid(ABC):
@@ -48,7 +56,11 @@ class Grid(ABC):
 
     @abstractmethod
     def submit(self, staged: Sequence[Staged]) -> None:
-        """Hand workunits over; one the grid has already is left as it is. Raises GridError."""
+        """Submit workunits; skip those that the grid has already.
+
+        Raises:
+            GridError: The grid refused one.
+        """
 
     @abstractmethod
     def has(self, workunit: str) -> bool:
@@ -60,49 +72,80 @@ class Grid(ABC):
 
     @abstractmethod
     def cancel(self, workunits: Collection[str]) -> None:
-        """Withdraw workunits whose results are no longer wanted; a result may still come."""
+        """Withdraw workunits whose results are no longer wanted; a result may still arrive."""
 
     def refresh(self) -> None:
-        """Look anew at what clients ask for, and do what has become due meanwhile. Raises GridError."""
+        """Update the demand of clients, and do work that has become due.
+
+        Raises:
+            GridError: The grid cannot be reached.
+        """
         return
 
     @abstractmethod
     def open_wanted(self) -> int:
-        """Return how many workunits to keep unsent or running, so that no client waits. It changes nothing."""
+        """Return how many workunits to keep unsent or running, so that no client waits. It has no side effects."""
 
     def slots(self) -> int | None:
-        """Return what `open_wanted` gives while nothing is lost, or None if a job may leave no slot free."""
+        """Return the value of `open_wanted` before any loss of workers, or None if a job may leave no slot free."""
         return None
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Have further clients train late subtasks; `queue_empty`: nothing else is to train. Raises GridError."""
+        """Give late subtasks to further clients as well.
+
+        Args:
+            queue_empty: No other subtask waits for a client.
+
+        Raises:
+            GridError: The grid cannot be reached.
+        """
         return
 
     def publish(self, version: int, params: Path) -> None:
-        """Offer the newest weights to clients that begin with a workunit from now on. Raises GridError."""
+        """Offer the newest weights to clients that start a workunit from now on.
+
+        Raises:
+            GridError: The grid refused the file.
+        """
         return
 
     def discard_params(self, keep: Collection[int]) -> None:
-        """Forget weights of versions that no open workunit starts from, but for `keep`. Raises GridError."""
+        """Remove the weights of versions that no open workunit starts from, except those in `keep`.
+
+        Raises:
+            GridError: The grid cannot remove them.
+        """
         return
 
     def pause(self) -> None:
-        """Take back what is out, as the run is paused; it comes again when it is resumed. Raises GridError."""
+        """Withdraw running workunits for a pause of the run; they are submitted again when it is resumed.
+
+        Raises:
+            GridError: The grid cannot be reached.
+        """
         return
 
 
 class DrivenGrid(Grid, Results):
-    """A grid that the run's own process drives (vcdl.local.run.run_over): all of it is used by one thread."""
+    """A grid that the run's own process drives (vcdl.local.run.run_over), from one thread."""
 
     shortage: Exception | None = None
-    """Why nothing is handed out now; None: it is."""
+    """Why no workunit is handed out now; None: workunits are handed out."""
 
     def start(self) -> None:
-        """Adopt what an earlier process left, while the data is cut. Raises GridError."""
+        """Adopt the workunits of an earlier process; called while the data is cut into shards.
+
+        Raises:
+            GridError: The grid cannot start.
+        """
         return
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for something to happen, at most `timeout_s`, and act on it. Raises GridError."""
+        """Wait at most `timeout_s` seconds for an event of the grid, and handle it.
+
+        Raises:
+            GridError: The grid cannot continue.
+        """
         time.sleep(timeout_s)
 
     @property
@@ -115,9 +158,10 @@ class DrivenGrid(Grid, Results):
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """Return the workunits whose upload is no longer where parameter servers take it.
+        """Return the workunits whose upload is no longer where parameter servers claim it.
 
-        It is in the journal, or it was deleted. A grid whose uploads are claimed by the run's own process has none.
+        Such an upload was applied and journaled, or it was deleted. A grid whose uploads are claimed by the run's own
+        process returns none.
         """
         return set()
 
@@ -126,5 +170,5 @@ class DrivenGrid(Grid, Results):
         return
 
     def close(self) -> None:
-        """End what the grid has started here."""
+        """Stop the processes that the grid has started on this machine."""
         return

@@ -1,6 +1,6 @@
-"""The state that the coordinator decides from: it follows from a job's events and its plan. No I/O, no clock.
+"""The coordinator's state: it depends only on a job's events and its plan. No I/O, no clock.
 
-It can be packed (vcdl.journal.packing), so a job resumes without reading its whole journal again.
+vcdl.journal.packing can store it, so that a job resumes without reading its whole journal again.
 """
 
 from collections import Counter
@@ -35,29 +35,30 @@ from vcdl.wire.taken import TOLD_EPOCHS, upload_mark
 from vcdl.wire.workunit import WorkunitName, attempt_after
 
 _AGAIN = 3
-"""Multiple of the tries after which a fleet too small for them has failed at a subtask: it would never end otherwise.
-"""
+"""Multiple of the allowed tries after which a fleet with fewer hosts than that has failed at a subtask. Otherwise a
+subtask that always fails there would be retried without end."""
 
 
 @dataclass
 class Tries:
-    """The attempts at the subtasks that are not applied."""
+    """The attempts at subtasks that are not applied yet."""
 
     last: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The last attempt at each subtask that was created."""
+    """Subtask → its last attempt, for each subtask that was created."""
     waiting: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Subtasks that wait to be tried again, in their order, with the attempt's number."""
+    """Subtask → the number of its next attempt, for those that wait for a retry, in order."""
     failed: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
-    """Subtask → its failed tries, per host, or per workunit where hosts cannot be distinguished."""
+    """Subtask → its failed tries by host, or by workunit where hosts cannot be distinguished."""
     again: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Subtask that was applied and is trained again, because its update was a lie or partial → the turn."""
+    """Subtask → its retraining's number, for applied subtasks that are trained again because the update was a lie or
+    partial."""
     own_in_a_row: int = 0
-    """Updates that the server trained itself since a host brought one."""
+    """Number of updates that the server trained itself since the last one from a host."""
     exhausted: bool = False
-    """Whether a subtask was tried in vain as often as allowed."""
+    """Whether a subtask has failed as often as allowed."""
 
     def created(self, name: WorkunitName) -> None:
-        """Record that an attempt is on its way. The server's own attempts are additional to those of hosts."""
+        """Record that an attempt was created. The server's own attempts are additional to those of hosts."""
         if name.is_own:
             return
         subtask = name.epoch, name.shard
@@ -71,7 +72,7 @@ class Tries:
             of_subtasks.pop((name.epoch, name.shard), None)
 
     def make_again(self, name: WorkunitName) -> None:
-        """Plan a new turn of a subtask whose update was a lie, or a part of it, as if it had not been tried."""
+        """Plan to retrain a subtask whose update was a lie or partial, with its full number of tries."""
         subtask = name.epoch, name.shard
         self.last[subtask] = name.attempt
         self.again[subtask], self.waiting[subtask] = name.turn + 1, name.next_turn
@@ -84,15 +85,15 @@ class Tries:
         Args:
             name: The attempt.
             failed: The host that failed; None for a cancelled attempt.
-            trust: Says whose failure is a try, and which hosts there are.
+            trust: Decides whose failure counts as a try, and knows the hosts.
             open_workunits: The workunits that are open.
             allowed: Tries after which the job ends.
         """
         subtask = name.epoch, name.shard
         if failed is not None:
             self.failed.setdefault(subtask, Counter())[failed] += 1
-        # Failures of one host count once towards the limit, so that a single broken machine cannot end the job. `again`
-        # counts its repeated ones for the fleet that has no other hosts.
+        # Failures of one host count once towards the limit, so that a single broken machine cannot end the job. Its
+        # repeated failures are limited separately, for a fleet that has no other hosts.
         tries = self.failed.get(subtask, Counter())
         again = tries.total() - len(tries)
         are_tries = sum(map(trust.counts, tries))
@@ -114,22 +115,25 @@ class Tries:
 
 @dataclass
 class JobState:
-    """A job as its coordinator sees it; `follow` each event in the order of the journal, then read."""
+    """A job's state for its coordinator: pass each event to `follow` in the journal's order, then read the fields."""
 
     plan: Following
     trust: JobTrust
     history: JobHistory = field(default_factory=JobHistory)
     tries: Tries = field(default_factory=Tries)
     due: dict[int, int] = field(default_factory=dict)
-    """Version → epoch: validations that are wanted and not announced yet."""
+    """Version → epoch, of validations that are wanted and not announced yet."""
     bases: dict[int, int] = field(default_factory=dict)
-    """Version → the one its client started from, of the updates since `covered`."""
+    """Version → the version its client started from, for the updates since `covered`."""
     covered: int = 0
-    """The version from which updates may be folded again: the last closed epoch's end, or the last good one but one."""
+    """The version from which updates may have to be folded again: the end of the last closed epoch, or the second-last
+    good version."""
     taken: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Epoch → shard → the mark of the upload that counts, of the last epochs, where hosts remember what they sent."""
+    """Epoch → shard → the mark of the upload that was applied, for the last epochs, where hosts keep residuals of their
+    uploads."""
     rewritten: int = 0
-    """The version up to which rows were written again: none of these uploads is kept, and no snapshot but this."""
+    """The version up to which rows were rewritten from the store: of these no upload is kept, and no snapshot but this
+    version's."""
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -140,8 +144,8 @@ class JobState:
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event, in a time that does not depend on how many workunits are open.
 
-        The history gets the event last. What stands above it therefore sees the workunit still open and its subtask not
-        yet applied, and what stands below it (`_cover`) sees the epoch closed.
+        The history gets the event last. Code before that therefore finds the workunit still open and its subtask not
+        yet applied; code after it (`_cover`) finds the epoch closed.
         """
         event, history = recorded.event, self.history
         self.trust.follow(recorded, history.open)
@@ -200,7 +204,7 @@ class JobState:
         return not self.tries.again and self.trust.is_verified(self.history.version)
 
     def taken_for(self, epoch: int) -> str | None:
-        """Return what a workunit of an epoch tells of earlier uploads (`Workunit.taken`)."""
+        """Return the marks of applied earlier uploads for a workunit of an epoch (`Workunit.taken`)."""
         if not self.plan.hosts_remember:
             return None
         epochs, shards = range(epoch - TOLD_EPOCHS + 1, epoch + 1), range(self.plan.shards)
@@ -222,7 +226,7 @@ class JobState:
         if event.is_part:
             self.tries.make_again(name)
         self.tries.own_in_a_row = self.tries.own_in_a_row + 1 if name.is_own else 0
-        if self.tries.own_in_a_row >= self.plan.tries:  # no host brings anything: the operator should know
+        if self.tries.own_in_a_row >= self.plan.tries:  # no host uploads anything: the operator should know
             self.tries.exhausted = True
         # Versions below were rewritten from the store's records and have no snapshot that could be measured.
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
@@ -230,8 +234,8 @@ class JobState:
 
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
-        # An attempt that is not open has been dealt with already: two rows may tell the same end, as after a kill. The
-        # server's own attempt never makes hosts lose a try.
+        # An attempt that is not open has been handled already: two rows may record the same end, as after a kill. The
+        # server's own attempt never uses up a try of hosts.
         if name is not None and not name.is_own and not self._is_done(name):
             allowed = self.trust.tries_allowed(self.plan.tries)
             self.tries.came_to_nothing(name, failed, self.trust, self.history.open, allowed)
@@ -243,7 +247,7 @@ class JobState:
         )
 
     def _rolled_back(self, event: RolledBack) -> None:
-        """Make workunits that started from undone weights again; that was no try."""
+        """Plan to retry workunits that started from undone weights, without counting a try."""
         for workunit in event.overtaken(self.history.open):
             self._came_to_nothing(workunit)
         for workunit in event.again:
@@ -252,7 +256,7 @@ class JobState:
         self._want_validation(event.version, 0)
 
     def _make_again(self, name: WorkunitName) -> None:
-        """Plan a new turn of a subtask whose update no longer counts."""
+        """Plan to retrain a subtask whose update no longer counts."""
         self.taken.get(name.epoch, {}).pop(name.shard, None)
         self.tries.make_again(name)
 
@@ -261,7 +265,7 @@ class JobState:
         if version not in self.due and not self.history.is_announced(version, VALIDATION):
             self.due[version] = epoch
 
-    # -- called after it
+    # -- called after the history has the event
 
     def _cover(self) -> None:
         history = self.history

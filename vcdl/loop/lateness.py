@@ -1,9 +1,4 @@
-"""How long a subtask may be out before a second host trains it too; this follows the job's own turnaround times.
-
-A host that leaves does not say so. Its subtasks, and with them the epoch, would be waited for until their deadline. The
-oldest ones therefore go to a second host, which usually finishes sooner. The first upload counts, the other is
-superseded.
-"""
+"""Decide how long a subtask may be out before a second host trains it too, from the job's own turnaround times."""
 
 import math
 from collections import defaultdict, deque
@@ -14,7 +9,7 @@ from statistics import fmean, median
 from vcdl.job.schema import LATE_AFTER
 
 _NEEDED = 8
-"""Measured turnarounds below which nothing is known: of fewer, a single slow one would be the percentile."""
+"""Measured turnarounds below which no estimate is made: of fewer, a single slow one would be the percentile."""
 # Ten of MEASURED turnarounds lie above it, so that one straggler alone does not set it.
 _TAIL = 0.95
 _LEAST_S = 20.0
@@ -23,42 +18,42 @@ _DEADLINE = 3.0
 """Deadline that hosts are given, as a multiple of the 95th percentile: shorter ones make BOINC's client hurry or give
 up."""
 MEASURED = 200
-"""Number of last turnarounds that say how long one takes."""
+"""Number of last turnarounds that the estimate uses, so that it follows a changing fleet."""
 _SHARE = 0.1
 """Most subtasks that get a second host at a time while others wait for a first one."""
 
 
 @dataclass(frozen=True)
 class Out:
-    """A subtask that hosts have and none has brought."""
+    """A subtask that hosts are training and none has uploaded."""
 
     workunit: str
     age_s: float
     """Seconds since the last host got it."""
     hosts: frozenset[str]
-    """All hosts that ever got it."""
+    """All hosts that were ever given the subtask."""
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """The seconds from sending to coming that are usual in a job, and what follows from them."""
+    """The usual seconds from sending to upload in a job, and the limits that follow from them."""
 
     tail_s: float
-    """The 95th percentile."""
+    """The 95th percentile of the turnarounds, in seconds."""
     median_s: float
     late_after: float = LATE_AFTER
     """`pacing > late_after`; infinite: nothing is late."""
 
     @classmethod
     def of(cls, turnarounds_s: Sequence[float], late_after: float = LATE_AFTER) -> "Lateness | None":
-        """Return the usual times by the job's last turnarounds, or None with too few of them."""
+        """Estimate the usual times from the job's last turnarounds; None with too few of them."""
         if len(turnarounds_s) < _NEEDED:
             return None
         in_order = sorted(turnarounds_s)
         return cls(in_order[math.ceil(_TAIL * len(in_order)) - 1], median(in_order), late_after)
 
     def late_after_s(self, *, queue_empty: bool) -> float:
-        """Return the seconds after which a second host is asked.
+        """Return the seconds after which a second host gets a subtask.
 
         Args:
             queue_empty: There is nothing else to train, so a second copy costs no other subtask.
@@ -99,7 +94,7 @@ class Turnarounds:
 
     @property
     def lateness(self) -> Lateness | None:
-        """What follows from them; None while too few are known."""
+        """The estimate from these turnarounds; None while too few are known."""
         return Lateness.of([took_s for _, took_s in self._last], self._late_after)
 
     def usual_s(self, hosts: Iterable[str]) -> dict[str, float | None]:
@@ -111,7 +106,7 @@ class Turnarounds:
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
-    """Return the hosts that would usually have finished a subtask by now; where none is known, new hosts.
+    """Return the hosts that would usually have finished a subtask by now; if none is known, the new hosts.
 
     Args:
         one: The subtask.
@@ -119,5 +114,5 @@ def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
     """
     others = {host: took_s for host, took_s in usual_s.items() if host not in one.hosts}
     known = sorted(host for host, took_s in others.items() if took_s is not None and took_s < one.age_s)
-    # A host that is known to be slower would bring its copy after the first one. A new host may be faster.
+    # A host that is known to be slower would upload its copy after the first one. A new host may be faster.
     return known or sorted(host for host, took_s in others.items() if took_s is None)

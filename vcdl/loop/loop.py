@@ -1,4 +1,4 @@
-"""The loop of one run, put together once. Drivers differ in the grid and in what they wait for.
+"""The loop of one run. Drivers differ in their grid and in what they wait for.
 
 driver                          grid                     assimilates itself
 vcdl.local.run                  worker processes         yes, or servers of its own do
@@ -42,7 +42,7 @@ class Loop:
         self._observer = ShieldedObserver(RunObserver())
         self._is_lost = False
         self._has_looked = False
-        """Whether this process knows that store, journal and folder tell of the same updates."""
+        """Whether this process has checked that store, journal and folder record the same updates."""
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Loop:
         Args:
             run: The run.
             grid: Where subtasks are trained.
-            results: What this process assimilates; None if parameter servers elsewhere do.
+            results: The outcomes that this process assimilates; None if parameter servers elsewhere do.
             plan: Replaces the job's own plan.
             observer: Is called for each event.
             clock: A simulation's clock; None for the journal's.
@@ -96,7 +96,7 @@ class Loop:
         is_resumed = self.generator.last_id > 0
         stopped = self.coordinator.history.stop
         if self.coordinator.history.finished and stopped is not None:
-            # Every other reason is final: its results are written, or are the only thing that is left to write.
+            # Every other reason is final: its results are written, or writing them is all that is left to do.
             if stopped.reason != StopReason.SUBTASK_FAILED:
                 return False
             self.journal.append(RunReopened())
@@ -115,24 +115,24 @@ class Loop:
     def follow(self) -> Sequence[Recorded]:
         """Read the new rows of the journal and return them. Raises JournalError."""
         if self.generator.begin() and self.generator.last_id > 0:
-            self._observer.begins(copy_of(self.coordinator.history))  # its own, which it may keep
+            self._observer.begins(copy_of(self.coordinator.history))  # its own copy, which the observer may keep
         return self._observed(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
-        """Assimilate what arrived, carry out what follows from it, and return the new events.
+        """Assimilate what has arrived, carry out the actions that are due, and return the new events.
 
         A store that lost its weights is restored by the next step.
 
         Raises:
-            Unavailable: The next step does what this one could not.
+            Unavailable: Something cannot be reached; the next step tries again.
             VcdlError: The run cannot continue.
         """
         try:
             if self._is_lost:
                 restore_store(self.run, self._store, self.journal)
                 self._is_lost = False
-            # Once per process and before anything is folded. The rows come first, as the check of files goes by them.
-            # Both repeat if the store is lost in between.
+            # Once per process and before anything is folded. The rows come first, as the check of files uses them. Both
+            # repeat if the store is lost in between.
             if not self._has_looked and self.coordinator.history.stop is None:
                 rewrite_rows(self.run, self._store, self.journal)
                 check_files(self.run, self._store, self.journal)
@@ -153,8 +153,12 @@ class Loop:
         return new
 
     def pause(self, why: str) -> Sequence[Recorded]:
-        """Take back what is out and end the session; the run can be resumed. Raises GridError, JournalError."""
-        # The row comes after it: killed in between, the run looks killed and resumes all the same.
+        """Withdraw running workunits and end the session; the run can be resumed.
+
+        Raises:
+            GridError, JournalError: The grid or the journal cannot be reached.
+        """
+        # The row comes after the withdrawal: killed in between, the run looks killed and resumes all the same.
         self._grid.pause()
         with suppress(JournalUnavailable):  # without a row the run will look killed, and can be resumed as well
             self.journal.append(RunPaused(why))
@@ -165,26 +169,29 @@ class Loop:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the loop has followed the whole journal. Raises JournalError.
+        """Whether the loop has applied the whole journal.
 
-        Until a row is added, a step only handles what the grid and the clock bring.
+        Until a row is added, a step only handles news of the grid and of the clock.
+
+        Raises:
+            JournalError: The journal cannot be read.
         """
         return self.generator.last_id == self.journal.last_id()
 
     @property
     def ended(self) -> StopReason | None:
-        """Why the job ended; None while something is left to do."""
+        """Why the job ended; None while it is not over."""
         stopped = self.coordinator.history.stop
         return StopReason(stopped.reason) if self.coordinator.history.finished and stopped is not None else None
 
     def drop_weights(self) -> None:
-        """Leave nothing in the store of a job that is over."""
+        """Remove the weights of a job that is over from the store."""
         if self.coordinator.history.stop is not None:
             drop_weights(self._store, self.snapshots, self.coordinator.history.stop)
 
     def abandon_weights(self) -> None:
         """Remove the weights from the store of a run that will not be resumed."""
-        with suppress(StoreError):  # a server that is away keeps them: that costs it room, and no run a result
+        with suppress(StoreError):  # an unreachable server keeps them: that costs it room, and no run a result
             self._store.drop()
 
     def close(self) -> None:

@@ -11,7 +11,10 @@ from vcdl.stores import WeightStore
 
 
 class ParameterServer:
-    """Serves the weights of one run. Any number may serve a run, and each may be killed at any moment."""
+    """Folds the uploads of one run.
+
+    Any number of parameter servers may serve a run, and each may be killed at any moment.
+    """
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, results: Results) -> None:
         self.store = store
@@ -19,7 +22,7 @@ class ParameterServer:
         self._journal = journal
         self._assimilator = Assimilator(run, journal, store, run.snapshots(store), results)
         self.check = self._assimilator.check
-        """The check of uploads, which learns from those that it accepts."""
+        """The check of uploads, whose limits adapt to the uploads that it accepts."""
 
     @classmethod
     def of(cls, run: Run, journal: Journal, results: Results) -> Self:
@@ -49,11 +52,21 @@ class ParameterServer:
         return folded
 
     def run_once(self) -> int:
-        """Assimilate what waits; returns how many results came to an end. Raises Unavailable, StoreLost, VcdlError."""
+        """Assimilate the waiting uploads, and return how many results were finished.
+
+        Raises:
+            Unavailable: Something cannot be reached now; call again.
+            StoreLost: The store lost the weights; call `restore`.
+            VcdlError: The run cannot continue.
+        """
         return self._assimilator.run_once()
 
     def restore(self) -> int:
-        """Put the weights back after StoreLost. Returns the updates folded again. Raises StoreError."""
+        """Restore the weights after StoreLost, and return how many updates were folded again.
+
+        Raises:
+            StoreError: They cannot be restored.
+        """
         return restore_store(self._run, self.store, self._journal)
 
     def close(self) -> None:

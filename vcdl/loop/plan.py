@@ -1,4 +1,4 @@
-"""The plan of a job: the numbers that the coordinator decides by, and nothing of how they are carried out."""
+"""The plan of a job: the numbers that the coordinator decides by. How actions are carried out is not part of it."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -16,14 +16,14 @@ class Publishing:
     """The schedule by which the newest weights are offered to clients."""
 
     every_s: float
-    """Least time between two versions."""
+    """Least seconds between two published versions."""
     keeps_s: float
-    """Time after its replacement for which a version's uploads can be taken."""
+    """Seconds after its replacement in which uploads that started from a version are still accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Following:
-    """The part of a plan that says what an event means for the job."""
+    """The part of a plan that decides what an event means for the job."""
 
     shards: int
     validate_every: int
@@ -31,9 +31,9 @@ class Following:
     tries: int
     """Attempts allowed for a subtask."""
     needs_bases: bool = False
-    """Whether a fold needs the weights that the client started from."""
+    """Whether folding an update again needs the weights that its client started from."""
     hosts_remember: bool = False
-    """Whether hosts keep what their uploads left out, and so must hear which of them count."""
+    """Whether hosts keep the residuals of their uploads, and so have to know which uploads were applied."""
     monitor: Monitor | None = None
     """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
     trust: TrustPlan = OWN
@@ -54,11 +54,11 @@ class Plan(Following):
     grows_over: float = 0.0
     """Fraction of the job over which its open workunits grow to all that the grid wants."""
     rate: SubtaskRate = STEADY
-    """The learning rate of the subtasks."""
+    """The schedule of the subtasks' learning rate."""
     target: float | None = None
     """The monitor's value that ends the job."""
     publishing: Publishing | None = None
-    """The schedule by which the newest weights are offered to clients that begin; None: they start from their base."""
+    """The schedule by which the newest weights are offered to clients that start; None: they start from their base."""
 
     def held_back(self, slots: int, made: int) -> int:
         """Return how many of `slots` slots stay free, for other jobs, once `made` subtasks are created."""

@@ -1,6 +1,6 @@
-"""Preparation makes what a job needs before its first subtask: shards, held-out data, the model, version 0.
+"""Prepare a job's run: make its shards, held-out data, model and version 0.
 
-`prepared.json` is written last: a run that was killed before it is prepared again, and finds the shards it had made.
+`prepared.json` is written last. A run that was killed before that is prepared again, and reuses finished shards.
 """
 
 import secrets
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from vcdl.models.fitted import Fitted
 
 _TOLD_PERCENT = 5
-"""Percent between two reports of a long cut: twenty lines for the whole of it."""
+"""Percent between two progress reports of a long cut: twenty lines for all of it."""
 
 
 def _any_room(_: float) -> None:
-    """Check nothing."""
+    """Check nothing: the default of `check_room`."""
 
 
 def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Callable[[float], None] = _any_room) -> Run:
@@ -86,12 +86,12 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             return read_samples(folder.validation_file, normalisation)
 
         rate = job.training.subtask_rate((), 0, boost).highest
-        # Held-out samples are handed over as a function: only a job for strangers reads and normalises them.
+        # Held-out samples are passed as a function: only a job for strangers reads and normalises them.
         own = first_step(job, trainer, vector, max(shard_samples), held_out, rate)
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if not settings.is_folder or job.keeps_uploads or own.lengths:
-            # The folder's existence is the switch: whoever folds keeps uploads where it is there, and recovery counts
-            # on them.
+            # The folder's existence is the switch: a server keeps uploads only if it exists, and recovery relies on
+            # them.
             folder.kept_uploads.mkdir(exist_ok=True)
         prepared = Prepared(
             shard_samples=shard_samples,
@@ -111,7 +111,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             statistics_samples=statistics_samples,
         )
         run = Run(folder, job, prepared)
-        # Version 0 and the journal must be there before `prepared.json`: whoever finds that file may open both.
+        # Version 0 and the journal must exist before `prepared.json`: a process that finds that file may open both.
         _make_store_and_journal(run, own.begin)
         check_room(1.0)
         prepared.write(folder)
@@ -141,8 +141,8 @@ def _fitted(job: Job, observer: RunObserver) -> "Fitted":
 
 
 def _make_store_and_journal(run: Run, weights: Vector) -> None:
-    """Make version 0, which is kept as well, and an empty journal."""
-    run.folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
+    """Make version 0 with its snapshot, and an empty journal."""
+    run.folder.store_claim_file.unlink(missing_ok=True)  # left by a preparation that was killed
     store = run.store()
     # A store that a killed preparation has made under another key is not found again: `store_key` is drawn anew, so its
     # weights stay behind and are not mixed with these.

@@ -1,15 +1,15 @@
 """Recovery of a store: restore weights that its server has lost, and drop them when the job is over.
 
-A restore starts from a snapshot, with the rule's state of the same version, and folds the later updates in again, in
-their order. The journal says what each update was. Its upload is kept until an epoch's snapshot covers it, together
-with the weights that its client started from where the rule needs them. So nothing that was assimilated is lost, and
-the weights are the same to the last bit. Updates that an eventual store had overwritten since the snapshot are in them
-again.
+A restore starts from a snapshot with the rule's state of the same version, and folds the later updates again in their
+order. The journal records what each update was. An update's upload is kept until an epoch's snapshot covers it,
+together with the weights that its client started from where the rule needs them. So no assimilated update is lost, and
+the weights are the same to the last bit. Updates that an eventual store had overwritten since the snapshot are in the
+restored weights again.
 
-Order of steps, all under the RestoreLock: look whether the store needs it, build the vector in memory, append
+Order of steps, all under the RestoreLock: check whether the store needs a restore, build the vector in memory, append
 `store_restored`, replace the store's content in one transaction. No server ever folds into weights that are half
-restored. A process that is killed before the event has changed nothing. After it the store is behind its journal, so
-the next server comes here again and makes the same version.
+restored. A process that is killed before the event has changed nothing. After the event the store is behind its
+journal, so the next server restores it again and makes the same version.
 """
 
 from collections.abc import Collection
@@ -34,10 +34,14 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Restore a store that is behind its journal, or forgot everything. Returns how many updates were folded again.
+    """Restore a store that is behind its journal or lost its content, and return how many updates were folded again.
 
-    Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError
-    when a kept upload that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
+    Any number of servers may call this at once: the first one restores, and the others find it done.
+
+    Raises:
+        StoreError: A kept upload that is needed is gone.
+        StoreUnavailable: The server cannot be reached again.
+        RunFolderError: The run's folder cannot be read.
     """
     # No server may be between a fold and its row while weights are rebuilt from the rows (vcdl.run.folder).
     with RestoreLock(run.folder).restoring():
@@ -58,21 +62,21 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     records = [_record(update) for update in lineage.recorded]
 
     def are_all(newest: int, known: Collection[Applied]) -> bool:
-        # A complete base accounts for all before it. Each version after it needs its own record.
+        # A complete base covers all updates before it. Each version after it needs its own record.
         later = range(lineage.base_of(newest) + 1, newest + 1)
         return newest >= least and {*later} <= {record.version for record in known}
 
-    # The second server that comes here finds the first one's work, and returns.
+    # The second server finds that the first one has restored the store, and returns.
     if whole_unless_behind(store, least) is not None or store.regain(records, are_all):
         return 0
     begin, whole = _made_again(run, lineage)
     later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
     if lineage.ends_with_recovery and version == lineage.version + 1:
-        version = lineage.version  # its process was killed, and nothing else came from it
+        version = lineage.version  # the process that made it was killed, and nothing else was made from it
         # What a rollback made is kept before anybody can change it, as at a boundary.
         run.snapshots(store).keep_whole(version, whole)
-    # The event first, as for a rollback (decision 024): a store behind it counts as one to be restored, so a kill here
-    # leaves work that the next server finishes.
+    # The event first, as for a rollback (decision 024): a store behind it has to be restored, so a kill here leaves
+    # work that the next server finishes.
     journal.append(StoreRestored(version, len(later), lineage.without_row(begin), lost))
     store.restore(version, whole, [*records, restored_record(version)], lost)
     return len(later)
@@ -84,9 +88,10 @@ def unused_version(folder: RunFolder, lineage: Lineage) -> int:
 
 
 def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
-    """Return a store's whole vector, or None if it lost what the journal knows. Raises StoreError.
+    """Return a store's whole vector, or None if the store is behind `version` or lost its content.
 
-    It is None, too, for a store that is before `version`.
+    Raises:
+        StoreError: The store cannot be read.
     """
     try:
         newest, whole = store.read_whole()  # all of it: a chunk may be gone while the version is there
@@ -96,9 +101,9 @@ def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
 
 
 def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided) -> None:
-    """Leave nothing in the store of a job that is over, unless `vcdl resume` would try it again."""
+    """Remove the weights of a job that is over from the store, unless `vcdl resume` could continue it."""
     if stopped.reason != StopReason.SUBTASK_FAILED and snapshots.has(stopped.version):
-        with suppress(StoreError):  # a server that is away keeps them: that costs it room, and no run a result
+        with suppress(StoreError):  # an unreachable server keeps them: that costs it room, and no run a result
             store.drop()
 
 
@@ -124,8 +129,8 @@ def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
 def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
     """Return the snapshots from which the journal continues, the best first.
 
-    These are the lineage's bases, if the later uploads are kept. The others are a last resort: an update without a row
-    will be uploaded again, and counts twice.
+    The lineage's bases come first, if the later uploads are kept. The others are a last resort: an update without a
+    row will be uploaded again, and then is applied twice.
     """
 
     def rank(version: int) -> tuple[bool, int, int]:
@@ -136,9 +141,10 @@ def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
 
 
 def whole_of(version: int, run: Run) -> Vector:
-    """Return a snapshot as the store had it.
+    """Return a snapshot as the store's whole vector: weights and the rule's state.
 
-    Raises WeightsFileError, also when the state of that version was not kept.
+    Raises:
+        WeightsFileError: The snapshot is damaged, or the rule's state of that version was not kept.
     """
     folder, layout, state = run.folder, run.layout, run.state
     # Version 0 has no state file: the rule's state is then the one that a store is created with.
@@ -152,7 +158,7 @@ def whole_of(version: int, run: Run) -> Vector:
 
 
 def _is_enough(version: int, folder: RunFolder, lineage: Lineage) -> bool:
-    """Return whether the uploads of everything after `version` are kept."""
+    """Return whether all uploads after `version` are kept."""
     return all(folder.kept_upload(update.version, update.workunit).exists() for update in lineage.after(version))
 
 

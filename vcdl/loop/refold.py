@@ -1,8 +1,8 @@
-"""A run's weights folded again from its kept uploads, and its snapshots held to them.
+"""Fold a run's kept uploads again, and compare the result with its snapshots.
 
-The journal says what each version was made of. Where a run has kept its uploads, all versions follow from the first
-one; where it keeps them for its store alone, those since the last complete version whose snapshot is there. A version
-from which an upload is missing proves nothing, and the next complete snapshot begins again.
+The journal records how each version was made. Where a run has kept all its uploads, all versions follow from the first
+one. Where it keeps uploads only for restoring its store, the versions since the last complete snapshot follow from
+that. If an upload is missing, the versions after it are unproven until the next complete snapshot.
 """
 
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from vcdl.wire.weights import Vector, read_weights
 
 @dataclass
 class Proof:
-    """How far a run's weights follow from its uploads. Versions are in order."""
+    """How many of a run's snapshots follow from its uploads. Versions are in order."""
 
     updates: int = 0
-    """Updates that the journal tells of."""
+    """Number of updates in the journal."""
     folded: int = 0
-    """Updates that were folded again, into weights that are known."""
+    """Number of updates that were folded again into known weights."""
     begun: list[int] = field(default_factory=list)
     """Complete versions whose snapshot the fold started from."""
     equal: list[int] = field(default_factory=list)
@@ -32,13 +32,18 @@ class Proof:
     damaged: list[int] = field(default_factory=list)
     """Versions whose snapshot cannot be read, or is not what was written."""
     unproven: list[int] = field(default_factory=list)
-    """Versions with a snapshot to which nothing leads that is kept."""
+    """Versions whose snapshot no kept upload leads to, so that it cannot be compared."""
     why: str = ""
-    """The first thing that was missing."""
+    """Why the first fold was not possible; "" if all were."""
 
 
 def prove(run: Run, lineage: Lineage) -> Proof:
-    """Fold a run again as far as its files go, and compare each snapshot. Raises FileUnavailable, RunFolderError."""
+    """Fold a run again as far as its files allow, and compare each snapshot.
+
+    Raises:
+        FileUnavailable: A file cannot be read now.
+        RunFolderError: The run's folder cannot be read.
+    """
     proof = Proof(len(lineage.recorded))
     left = set(run.folder.snapshot_versions())
     # An eventual store overwrites updates in an order that no journal has, so nothing can be proved.
@@ -61,7 +66,7 @@ def _compare(run: Run, version: int, whole: Vector | None, proof: Proof) -> None
     try:
         kept, _ = read_weights(run.folder.snapshot(version), run.layout.size)
     except WeightsFileError:
-        if run.folder.snapshot(version).exists():  # else a run that is under way has discarded it
+        if run.folder.snapshot(version).exists():  # it is absent where a run that is under way has discarded it
             proof.damaged.append(version)
         return
     found = proof.unproven
@@ -71,7 +76,7 @@ def _compare(run: Run, version: int, whole: Vector | None, proof: Proof) -> None
 
 
 class Refolding:
-    """The versions of a run, made one after the other; where the job went back from a collapse, so does this."""
+    """Makes the versions of a run one after the other, with the run's rollbacks."""
 
     def __init__(self, run: Run, lineage: Lineage, proof: Proof) -> None:
         self._run, self._lineage, self._proof = run, lineage, proof
@@ -79,10 +84,10 @@ class Refolding:
         self.steps = {step.version: step for step in steps}
         self._whole: Vector | None = None
         self._good: dict[int, Vector] = {}
-        """The versions that the job goes back to."""
+        """Copies of the versions that a later rollback returns to."""
 
     def come_to(self, version: int) -> Vector | None:
-        """Return the store's whole vector as of a version, changed in place, or None if a file it needs is gone."""
+        """Return the store's whole vector of a version, which the next call changes; None if a needed file is gone."""
         step = self.steps.get(version)
         if isinstance(step, RolledBack):
             good = self._good.get(step.to)
@@ -96,7 +101,7 @@ class Refolding:
         return self._whole
 
     def may_begin_at(self, version: int) -> bool:
-        """Begin with the snapshot of a version, if it is complete and nothing is known so far; whether it did."""
+        """Begin with a version's snapshot if it is complete and no version is known; return whether that was done."""
         if self._whole is not None or version not in self._lineage.bases:
             return False
         try:

@@ -1,8 +1,8 @@
-"""Rows that the journal has lost, written again from the store's records.
+"""Rewrite rows that the journal has lost, from the store's records.
 
 A folder restored from an older copy has an older journal next to a store that continued. Its updates are in the
-weights, but their subtasks would be trained once more before they have rows. If the store lost its weights in between,
-they would count twice.
+weights, but without rows their subtasks would be trained once more. If the store lost its weights in between,
+they would be applied twice.
 """
 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
@@ -15,10 +15,14 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Write the rows of updates that the store has and the journal lost; returns how many.
+    """Write the rows of updates that the store has and the journal lost, and return their number.
 
-    Not those of a server that was killed between its fold and its row: their uploads come again, and say more. The
-    newest version is kept, since none of these uploads is. Raises StoreLost, StoreError, JournalError, RunFolderError.
+    Rows that are missing because a server was killed between fold and row are left out: those uploads are claimed
+    again, and contain more than the store's record. The newest version is kept as a snapshot, since none of the
+    uploads is kept.
+
+    Raises:
+        StoreLost, StoreError, JournalError, RunFolderError: Store, journal or folder cannot be used.
     """
     with RestoreLock(run.folder).restoring():
         known = expected_of(journal).version
@@ -43,7 +47,7 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def _row(run: Run, record: Applied) -> UpdateApplied:
-    """Rebuild an update's row from the store's record and from what each honest upload of its shard says."""
+    """Build an update's row from the store's record and from the facts that all honest uploads of its shard share."""
     shard = WorkunitName.parse(record.workunit).shard
     return UpdateApplied(
         workunit=record.workunit,

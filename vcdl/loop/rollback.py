@@ -1,7 +1,7 @@
-"""A job goes back to a good version: decided under the restore lock, written down, then done by recovery.
+"""Roll a job back to a good version: decide under the restore lock, record the event, then make the weights.
 
-The event comes first. From then on a store behind its version is one that has to be restored, for every server. So a
-process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
+The event comes first. From then on every server restores a store that is behind its version. So if a process is killed
+anywhere in between, another one finishes the rollback, and nothing is done twice.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
     Raises:
         WeightsFileError: The good version is damaged.
-        VcdlError: What `make_newest` raises; the event may be in the journal then.
+        VcdlError: `make_newest` failed; the event may be in the journal then.
     """
     lineage = _lineage(journal)
     later = lineage.after(collapse.to)
@@ -44,15 +44,15 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 
 def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack) -> RolledBack:
-    """Take a convicted host's uploads back, like `roll_back`.
+    """Take a convicted host's updates back, like `roll_back`.
 
-    What others trained from them is dropped and retrained.
+    Updates that others trained from them are dropped and retrained.
     """
     lineage = _lineage(journal)
     later, newest = lineage.after(action.to), _kept_newest(run, snapshots, lineage)
     dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
     convicted = [row.event for row in journal.stream(kinds=(HostConvicted,))]
-    # The conviction has asked for these already. Named twice they would be trained twice.
+    # The conviction has planned these already. If they were named twice they would be trained twice.
     lies = {name for event in convicted if isinstance(event, HostConvicted) for name in event.again}
     event = RolledBack(
         version=newest + 1,
@@ -70,7 +70,7 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
     """Return the updates to drop since a good version, in order.
 
-    These are unverified updates of their hosts, and updates that started from a version with one of these in it. If
+    These are unverified updates of strangers, and updates that started from a version with one of these in it. If
     there are none, return all.
     """
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
@@ -86,13 +86,13 @@ def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> 
 def _dropped(
     run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
 ) -> Sequence[UpdateApplied]:
-    """Return the bad ones among the updates later than a version, or all where the others cannot be folded again.
+    """Return the updates to drop: `bad`, or all in `later` if the others cannot be folded again.
 
     Args:
         run: The run.
         to: The version to go back to.
         later: The updates after it.
-        bad: Those to drop.
+        bad: The updates that must be dropped.
 
     Raises:
         WeightsFileError: Version `to` is damaged. It is checked here, before the decision to go back to it.
@@ -114,7 +114,7 @@ def _lineage(journal: Journal) -> Lineage:
 
 
 def _kept_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
-    """Keep the newest version of store and journal, because it may have to be measured, and return its number."""
+    """Keep a snapshot of the newest version of store and journal, in case it has to be evaluated; return its number."""
     # Without a store there is nothing newer than the journal and the files.
     with suppress(StoreLost):
         snapshots.keep_newest()
@@ -122,7 +122,7 @@ def _kept_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
 
 
 def _done(event: RolledBack, run: Run, snapshots: Snapshots, journal: Journal) -> RolledBack:
-    # Written down before the weights are made: see the head of this module.
+    # Recorded before the weights are made: see the head of this module.
     journal.append(event)
     make_newest(run, snapshots.store, journal)
     return event

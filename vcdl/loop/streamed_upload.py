@@ -60,7 +60,7 @@ Judge = Callable[[float], None]
 
 
 class BufferPool:
-    """Memory of the uploads that two passes keep, for the next ones: new memory costs more than reading."""
+    """Reuses the buffers of uploads that two passes keep: allocating new memory costs more than reading."""
 
     def __init__(self) -> None:
         self._free: list[Vector] = []
@@ -72,36 +72,39 @@ class BufferPool:
         return self._free.pop() if self._free and self._free[-1].size == size else np.empty(size, np.float32)
 
     def release(self, *buffers: Vector) -> None:
-        """Take back vectors that are no longer used."""
+        """Return vectors to the pool."""
         self._free += buffers[: max(0, _BUFFERS_KEPT - len(self._free))]
 
 
 @dataclass(frozen=True)
 class FoldSettings:
-    """The part of a run that is the same for all its uploads."""
+    """The settings that all uploads of a run share."""
 
     layout: Layout
     rule: Rule
     measuring: Measuring
-    """Says which uploads are measured before they are folded in."""
+    """Decides which uploads are measured before they are folded."""
     transport: Transport = PLAIN
     most: int = 1
-    """The most that a subtask may count: passes over its shard, in those that count as a whole subtask."""
+    """The highest weight of one subtask, in passes over its shard, where a subtask counts as whole from a pass on."""
 
     @classmethod
     def of(cls, run: Run, measuring: Measuring) -> Self:
         return cls(run.layout, run.rule, measuring, run.transport, run.job.training.most_counted)
 
     def counted(self, fraction: float) -> float:
-        """Return the part of a subtask that a rule counts an upload by.
+        """Return the fraction of a subtask by which a rule weights an upload.
 
-        One that ended by time is whole from a pass on.
+        A subtask that ended by time counts as whole from one pass on.
         """
         return min(1.0, self.most * fraction)
 
 
 class BlockReader:
-    """Reads an open upload in blocks, in the form that a rule gets; its norm and its sum are known after the last."""
+    """Reads an open upload in blocks, in the form that a rule gets.
+
+    Its norm and checksum are known after the last block.
+    """
 
     def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
         self._upload = upload
@@ -111,7 +114,7 @@ class BlockReader:
         """The checksum of the client's weights; None if it is not needed."""
         width = self._width(layout)
         self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
-        """The client's weights and those of its base: a block, or all of them."""
+        """The client's weights and those of its base: one block, or all."""
         self.close = partial(buffers.release, self._weights, self._base)
 
     @property
@@ -125,11 +128,21 @@ class BlockReader:
         return False
 
     def look(self, begin: int, size: int) -> Update:
-        """Read a block of the first of two passes. Raises Refused, FileUnavailable."""
+        """Read a block in the first of two passes.
+
+        Raises:
+            Refused: The upload cannot be used.
+            FileUnavailable: The file cannot be read now.
+        """
         return self.read(begin, size)
 
     def read(self, begin: int, size: int) -> Update:
-        """Read the block of `size` weights from number `begin` on. Raises Refused, FileUnavailable."""
+        """Read the block of `size` weights from number `begin` on.
+
+        Raises:
+            Refused: The upload cannot be used.
+            FileUnavailable: The file cannot be read now.
+        """
         has_base = self._fill(begin, size)
         self._measure(begin, size)
         return self._update(slice(size), has_base)
@@ -139,7 +152,7 @@ class BlockReader:
         return min(FOLD_BLOCK, layout.size)
 
     def _fill(self, begin: int, size: int) -> bool:
-        """Read a block into the buffers; returns whether its base is there."""
+        """Read a block into the buffers, and return whether the base was read too."""
         return self._upload.read(begin, self._weights[:size], self._base[:size]) is not None
 
     def _measure(self, begin: int, size: int) -> None:
@@ -166,7 +179,7 @@ class TwiceReader(BlockReader):
 
     def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
         super().__init__(upload, layout, facts, buffers)
-        # A cryptographic hash and not the fast sum: a hostile client that can write to the file may look for bytes of
+        # A cryptographic hash and not the fast sum: a hostile client that can write to the file may search for bytes of
         # an equal sum.
         self._looked_at, self._read = hashlib.sha256(), hashlib.sha256()
         self._has_read = False
@@ -188,18 +201,18 @@ class TwiceReader(BlockReader):
 
 
 class WholeReader(BlockReader):
-    """Keeps a small upload whole from the first pass to the second."""
+    """Keeps a small upload in memory from the first pass to the second."""
 
     _has_base: bool | None = None
-    """None: nothing is read yet."""
+    """Whether the base was read too; None: nothing is read yet."""
 
     @staticmethod
     def _width(layout: Layout) -> int:
         return layout.size
 
     def read(self, begin: int, size: int) -> Update:
-        # The first pass reads and the second one gets the same memory: the file cannot be changed in between.
-        # The first pass reads, and the second one gets the same memory, whoever changes the file in between.
+        # The first pass reads the file, and the second one gets the same memory. So a change of the file in between has
+        # no effect.
         if self._has_base is None:
             self._has_base = self._fill(0, self._weights.size)
             self._measure(0, self._weights.size)
@@ -207,7 +220,7 @@ class WholeReader(BlockReader):
 
 
 class StreamedUpload(Change):
-    """Folds an upload in, by a rule, as it is read."""
+    """Folds an upload by a rule while it is read."""
 
     cosine: float | None = None
     reference_cosine: float | None = None
@@ -224,7 +237,7 @@ class StreamedUpload(Change):
 
     @property
     def norm(self) -> float:
-        """The norm of what has been folded in."""
+        """The norm of the weights that have been folded."""
         return self._reader.norm
 
     @property
@@ -268,7 +281,7 @@ class StreamedUpload(Change):
 
 
 class MeasuredUpload(StreamedUpload):
-    """Folds an upload in after all of it was measured, and holds it to what it may change."""
+    """Folds an upload after all of it was measured, and limits its change of the weights."""
 
     needs_first_pass = True
 
@@ -314,19 +327,20 @@ def opened_fold(
     buffers: BufferPool | None = None,
     sums: bool = False,
 ) -> StreamedUpload:
-    """Open an upload to fold it in.
+    """Open an upload to fold it.
 
     Args:
         path: The file.
         base: The snapshot of the version that the client started from, for measuring, a rule or a codec.
         settings: The settings of the run.
         facts: The facts about the upload.
-        judge: Judges its norm; None for an upload that counts already.
-        buffers: Memory of a server that folds in many.
-        sums: Whether its checksum will be asked for.
+        judge: Judges its norm; None for an upload that was applied before.
+        buffers: The pool of a server that folds many uploads.
+        sums: Whether its checksum will be needed.
 
-    Raises Refused for one that cannot be read, FileUnavailable when this machine cannot read an existing file, or what
-    it is compared with is not there yet.
+    Raises:
+        Refused: The upload cannot be read.
+        FileUnavailable: This machine cannot read an existing file, or its base is not there yet.
     """
     layout, up = settings.layout, up_encoding(settings.transport, settings.layout)
     facts = replace(facts, fraction=settings.counted(facts.fraction))

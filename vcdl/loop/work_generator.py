@@ -1,8 +1,7 @@
-"""The work generator carries the coordinator's actions out: workunits, snapshots, evaluations, the job's end.
+"""The work generator carries out the coordinator's actions: workunits, snapshots, evaluations, the job's end.
 
-It writes the journal before it calls the grid. A killed process may leave a workunit announced and not handed over,
-never the other way round; the next process hands it over. So does the next step after one that failed, as on a full
-disk.
+It writes the journal before it calls the grid. If it is killed in between, a workunit is announced and not submitted,
+never the other way round. The next process submits it, and so does the next step after a failed one, as on a full disk.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,11 +48,11 @@ from vcdl.trust.job_trust import RollBack, TakeBack
 from vcdl.wire.workunit import WorkunitName
 
 _SWEPT_FOR_AN_EVENT = 16
-"""Files looked at for each event: with 10 000 versions in use, at most 6 % more are on the disk for a while."""
+"""Files checked for each event: with 10 000 versions in use, at most 6 % more are on the disk for a while."""
 
 
 class WorkGenerator:
-    """Follows the journal of one run and acts on it."""
+    """Follows the journal of one run, and carries out what its coordinator decides."""
 
     def __init__(self, run: Run, coordinator: Coordinator, journal: Journal, snapshots: Snapshots, grid: Grid) -> None:
         self._run = run
@@ -67,15 +66,15 @@ class WorkGenerator:
         self._has_begun = False
         self._snapshots_in_use: frozenset[int] = frozenset()
         self._unswept = 0
-        """Events since unused weights were removed the last time."""
+        """Number of events since unused weights were last removed."""
         self._may_be_behind = False
-        """Whether the store may not have followed a rollback that the journal tells of."""
+        """Whether the store may not have followed a rollback in the journal."""
         self._is_handed_over = False
-        """Whether the grid is known to have all that the journal announces."""
+        """Whether the grid is known to have all workunits that the journal announces."""
         self._unreported: list[Recorded] = []
-        """Events that the coordinator has and no caller got yet."""
+        """Events that the coordinator has applied and no caller has received yet."""
         self._unrecorded: list[WorkunitSent] = []
-        """Reports of the grid that are not in the journal yet."""
+        """Started workunits that the grid reported and the journal does not contain yet."""
 
     @property
     def _history(self) -> JobHistory:
@@ -83,13 +82,17 @@ class WorkGenerator:
 
     @property
     def last_id(self) -> int:
-        """The last event that the coordinator has."""
+        """The number of the last event that the coordinator has applied."""
         return self._job.last_id
 
     def begin(self) -> bool:
-        """Bring the coordinator up to the journal, from the state that an earlier process kept.
+        """Load the state that an earlier process saved, and apply the later events, without reporting them.
 
-        The events are not reported. Returns False if that is already done. Raises JournalError.
+        Returns:
+            False if this was done before.
+
+        Raises:
+            JournalError: The journal cannot be read.
         """
         if self._has_begun:
             return False
@@ -101,44 +104,55 @@ class WorkGenerator:
         return True
 
     def keep_state(self, *, at_once: bool = False) -> None:
-        """Keep what the coordinator knows when that is due, or `at_once`, for the next process and for those that read.
+        """Save the coordinator's state if that is due, or `at_once`, for restarts and for readers of the journal.
 
-        Raises JournalError.
+        Raises:
+            JournalError: The journal cannot be written.
         """
         if self._job.save(at_once=at_once):
             keep_history(self._journal, self._history, self._job.last_id)
 
     def follow(self) -> Sequence[Recorded]:
-        """Bring the coordinator up to the journal; returns the caller's new events. Raises JournalError."""
+        """Apply the new events of the journal, and return those that the caller has not received yet.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
         self._follow_new()
         return self._take_unreported()
 
     def look_again(self) -> None:
-        """Check with the next step that all files of the run are there."""
+        """Make the next step check that all files of the run are there."""
         self._is_handed_over = False
 
     def record_sent(self) -> None:
-        """Record which workunits clients began. Raises JournalError, GridError."""
+        """Record which workunits clients have started.
+
+        Raises:
+            JournalError, GridError: The journal or the grid cannot be reached.
+        """
         self._unrecorded += self._grid.sent()
         self._journal.append(*self._unrecorded)
         self._unrecorded.clear()
 
     def run_once(self, now_s: float) -> Sequence[Recorded]:
-        """Follow the journal and carry out what should be done now; returns the events that are new to the caller.
+        """Apply the journal's new events, carry out the actions that are due, and return the events new to the caller.
 
-        Raises Unavailable: call again, nothing was done by halves; VcdlError.
+        Raises:
+            Unavailable: Something cannot be reached; call again, as nothing was left half done.
+            VcdlError: The run cannot continue.
         """
         self._follow_new()
         if self._may_be_behind:
             self._finish_rollback()
-        # The folder is looked at in every step, as a person may delete it while the run is under way.
+        # The folder is checked in every step, as a person may delete it while the run is under way.
         if not self._is_handed_over or not self._run.folder.snapshots.is_dir():
             self._repair_snapshots()
             self._hand_over()
-        self._is_handed_over = False  # until the end of this step: a failed one is followed by `_hand_over`
+        self._is_handed_over = False  # until the end of this step: after a failed one `_hand_over` runs again
         self._grid.refresh()
-        # Actions are read off the state, so a call may bring more (decision 003). Each has to show as an event that
-        # `_follow_new` finds: otherwise it would be asked for again forever.
+        # Actions follow from the state, so a second call may return more (decision 003). Each must show as an event
+        # that `_follow_new` finds: otherwise it would be returned again forever.
         while actions := self._coordinator.actions(now_s, wanted := self._wanted()):
             self._carry_out(actions)
             self._follow_new()
@@ -165,7 +179,7 @@ class WorkGenerator:
             if not self._run.job.keeps_uploads:
                 self._snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
-        self._downloads.discard_all_but(in_use)  # a pilot may begin with a published version that is no workunit's base
+        self._downloads.discard_all_but(in_use)  # a pilot may start with a published version that is no workunit's base
         self._unswept = 0
 
     def _follow_new(self) -> None:
@@ -176,7 +190,7 @@ class WorkGenerator:
         self._unreported.append(recorded)
         self._unswept += 1
         if isinstance(recorded.event, RunPaused):
-            self._is_handed_over = False  # what was out was taken back
+            self._is_handed_over = False  # running workunits were withdrawn
         elif isinstance(recorded.event, RolledBack):
             self._may_be_behind = True
         self.keep_state()
@@ -192,8 +206,10 @@ class WorkGenerator:
         """Recover from missing or damaged snapshots.
 
         The newest one is written again from the store. In a `rolling` job, open workunits that started from another
-        one are cancelled, and their subtasks are retried from the newest weights. Raises RunFolderError when something
-        else needs a missing snapshot.
+        one are cancelled, and their subtasks are retried from the newest weights.
+
+        Raises:
+            RunFolderError: Something else needs a missing snapshot.
         """
         run, snapshots, history = self._run, self._snapshots, self._history
         kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())
@@ -206,7 +222,7 @@ class WorkGenerator:
         missing.discard(snapshots.keep_newest())
         if run.job.pacing.kind == "rolling":
             begun = [workunit for workunit, name in self._history.open.items() if name.base_version in missing]
-            # The grid first: a workunit whose cancellation is in the journal is never looked at again, and would run in
+            # The grid first: a workunit whose cancellation is in the journal is never checked again, and would run in
             # vain.
             self._grid.cancel(begun)
             self._journal.append(*map(WorkunitCancelled, begun))
@@ -216,7 +232,7 @@ class WorkGenerator:
             raise RunFolderError(_words_of_missing(sorted(missing), run.folder))
 
     def _hand_over(self) -> None:
-        """Hand over open workunits that the grid does not know: their announcer was killed, or could not continue."""
+        """Submit open workunits that the grid does not have: the process that announced them was killed, or failed."""
         created, state = self._history.created, self._coordinator.state
         open_here = self._history.open.items()
         # The evaluator trains the server's own attempts, so no grid ever has them.
@@ -259,9 +275,10 @@ class WorkGenerator:
                     self._journal.append(RunFinished())
 
     def _keep(self, event: Callable[[int, int], Event]) -> None:
-        """Keep the newest version, and record an event of it and of the number of updates that are missing in it.
+        """Keep a snapshot of the newest version, and record an event with its number and that of missing updates.
 
-        Alone: when the event is recorded, a row is there of each update in the snapshot whose server lives.
+        Both happen under the restore lock: when the event is recorded, each update in the snapshot has its row, unless
+        its server was killed.
         """
         with RestoreLock(self._run.folder).restoring():
             version = self._snapshots.keep_newest(durable=True)
@@ -283,7 +300,7 @@ class WorkGenerator:
         self._grid.cancel(event.overtaken(dict(coordinator.history.open)))
 
     def _finish_rollback(self) -> None:
-        """Make the version of a rollback whose process was killed after it was written down."""
+        """Make the version of a rollback whose process was killed after recording it."""
         if self._history.stop is None:
             restore_store(self._run, self._snapshots.store, self._journal)
         self._may_be_behind = False
@@ -299,18 +316,18 @@ class WorkGenerator:
             base_version = newest if create.base_version is None else create.base_version
             name = WorkunitName(self._run.name, create.epoch, create.shard, create.attempt, base_version)
             rate = self._coordinator.rate(create.epoch, create.shard, context)
-            # None otherwise, because an older client refuses a field that it does not know.
+            # None otherwise, because an older client refuses an unknown field.
             begins = self._history.trained[create.shard] if ends_by_time else None
             items.append(staged(self._run, name, rate, begins, self._coordinator.state.taken_for(create.epoch)))
             events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate, begins))
-        # The journal first (decision 004): the grid never has a workunit that the journal does not know.
+        # The journal first (decision 004): the grid never has a workunit that the journal does not contain.
         self._journal.append(*events)
         self._grid.submit(items)
 
     def _publish(self) -> None:
         """Offer the newest weights.
 
-        The journal knows them first: an upload that began with an unknown version is refused.
+        The event is recorded first: an upload that started from an unknown version is refused.
         """
         version = self._snapshots.keep_newest()
         self._journal.append(WeightsPublished(version))

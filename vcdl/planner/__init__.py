@@ -1,1 +1,1 @@
-"""A model of a job's time and money, as functions of numbers."""
+"""A model of a job's duration and cost: pure functions of numbers."""

@@ -7,17 +7,17 @@ import numpy as np
 import numpy.typing as npt
 
 NEEDED = 4
-"""Fewest epochs that a curve is fitted to: it has three parameters, so with three epochs the fit would be exact and say
-nothing of its error."""
+"""Least epochs that a curve is fitted to: it has three parameters, so with three epochs the fit would be exact and its
+error unknown."""
 _RATES = (0.05, 5.0)
 """Bounds of the rate. A slower curve looks like a line over the epochs seen; a faster one is flat after an epoch."""
 _GRID, _ZOOMS = 25, 6
-"""Rates that are tried in each round, and rounds. The last round's grid has steps of 1e-7 of the rate."""
+"""Rates tried in each round, and number of rounds, so that the last round's grid has steps of 1e-7 of the rate."""
 
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """A fitted curve; `error` is the standard deviation of what was measured about it."""
+    """A fitted curve; `error` is the standard deviation of the measured values around it."""
 
     limit: float
     gap: float
@@ -69,7 +69,8 @@ def _line(values: npt.NDArray[np.float64], rate: float) -> tuple[float, float, f
     best = float(values.max())
     lowest, highest, widest = best - 0.5 * abs(best), max(1.0, 2 * best), 10 * abs(best) + 1
     fallen = np.arange(1.0, len(values) + 1.0) ** -rate
-    # Free of bounds, then the one within those of the other: the least of a convex sum on the edge of a rectangle.
+    # The unbounded optimum first, then each bound with the best value of the other: the minimum of a convex sum on a
+    # rectangle's edge.
     limit = np.clip(np.polyfit(fallen, values, 1)[1], lowest, highest)
     gap = float(np.clip(fallen @ (limit - values) / (fallen @ fallen), 0.0, widest))
     limit = float(np.clip((values + gap * fallen).mean(), lowest, highest))

@@ -1,7 +1,7 @@
-"""When to pay for machines on demand to keep a deadline: `uniform_progress` is Wu et al., "Can't Be Late" (NSDI 2024).
+"""Policies to meet a deadline by on-demand machines; `uniform_progress` is Wu et al., "Can't Be Late" (NSDI 2024).
 
-Behind time's proportion, on demand makes up for missing spot; ahead of it the job waits. Close to the deadline nothing
-is left to chance.
+A job that is behind its schedule replaces missing spot machines by on-demand ones; a job ahead of it waits. Close to
+the deadline only on-demand machines are used.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 RESTART_S = 180.0
-"""Usual seconds from asking for a machine until it trains: 70 to 95 s of boot in CM-DARE, then the start."""
+"""Seconds from requesting a machine until it trains, as measured in CM-DARE: 70 to 95 s of boot, then the start."""
 
 
 class Use(Enum):
@@ -22,21 +22,21 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class DeadlineTask:
-    """A job with a deadline, and how often its policy is asked."""
+    """A job with a deadline, and the interval between decisions."""
 
     work_s: float
-    """Seconds of work in all, on the machines that are wanted."""
+    """Seconds of work in all, on the wanted machines."""
     deadline_s: float
-    """Seconds from the job's begin."""
+    """Seconds from the job's start to its deadline."""
     restart_s: float
-    """Seconds from asking for machines until they work."""
+    """Seconds from requesting machines until they work."""
     step_s: float
-    """Seconds until the policy is asked again."""
+    """Seconds between two decisions."""
 
 
 @dataclass(frozen=True)
 class Situation(DeadlineTask):
-    """The job at a moment, as its policy sees it."""
+    """The state of a job at a moment, as its policy gets it."""
 
     passed_s: float
     """Seconds since the job began."""
@@ -47,13 +47,13 @@ class Situation(DeadlineTask):
 
     @property
     def slack_s(self) -> float:
-        """Seconds that may still be lost."""
+        """Seconds that may still be lost without missing the deadline."""
         return self.deadline_s - self.passed_s - (self.work_s - self.done_s)
 
     @property
     def is_behind(self) -> bool:
-        """Whether less is done than in proportion to the time."""
-        ahead_s = 2.0 * self.restart_s if self.now is Use.ON_DEMAND else 0.0  # not to and fro
+        """Whether less work is done than in proportion to the time."""
+        ahead_s = 2.0 * self.restart_s if self.now is Use.ON_DEMAND else 0.0  # hysteresis, against frequent changes
         return self.done_s * self.deadline_s < self.work_s * (self.passed_s + ahead_s)
 
     @property
@@ -83,35 +83,35 @@ def stays_on_spot(at: Situation) -> bool:
 
 
 def spot_only(at: Situation) -> Use:
-    """Never on demand, so that it may be late."""
+    """Pick spot machines always, even if the job will be late."""
     return Use.SPOT if at.is_spot_there else Use.NOTHING
 
 
 @dataclass(frozen=True)
 class DeadlineOutcome:
-    """A job's end under a policy, over a trace."""
+    """The result of a policy over a trace."""
 
     is_kept: bool
-    """Whether the deadline was."""
+    """Whether the deadline was met."""
     wall_s: float
-    """Seconds until the job was done; the deadline or more when it was not kept, infinite without an end."""
+    """Seconds until the job was done; at least the deadline if it was missed, infinite if the job never ended."""
     cost: float
-    """Money, in hours of on-demand machines."""
+    """Cost, in hours of on-demand machines."""
     on_demand_s: float
     restarts: int
 
 
 def follow(policy: Policy, spot_share: Sequence[float], task: DeadlineTask, spot_price: float) -> DeadlineOutcome:
-    """Let a policy run a job over a trace of spot capacity; a machine that restarts is paid for, and works later.
+    """Simulate a policy over a trace of spot capacity; a machine that restarts is paid for before it works.
 
-    As a fleet does (vcdl.fleet.deadline): machines that spot capacity gives always work, on demand stands in for the
-    missing ones, and from the last moment on does everything.
+    As in a fleet (vcdl.fleet.deadline), machines with spot capacity always work, on-demand machines replace the
+    missing ones, and from the last moment on they do everything.
 
     Args:
         policy: Decides at each step.
-        spot_share: The share of the wanted machines that there is spot capacity for, at each step.
+        spot_share: The fraction of the wanted machines with spot capacity, at each step.
         task: The job and its deadline.
-        spot_price: As a fraction of the price on demand.
+        spot_price: The spot price as a fraction of the on-demand price.
     """
     now, done_s, starting_s = Use.NOTHING, 0.0, 0.0
     on_spot = on_demand = 0.0
@@ -129,7 +129,7 @@ def follow(policy: Policy, spot_share: Sequence[float], task: DeadlineTask, spot
         on_demand = 1.0 - on_spot if now is Use.ON_DEMAND else 0.0
         at_work = on_spot + on_demand
         kept = min(on_spot, old_spot) + min(on_demand, old_demand)
-        # Machines that stay keep their part of the start that is not over yet. New ones add a whole one.
+        # Machines that stay keep the rest of their start. New ones add a whole one.
         starting_s = (starting_s * kept / before if before else 0.0) + task.restart_s * (at_work - kept)
         restarts += at_work > kept
         used_s, worked_s = step_s, max(0.0, step_s * at_work - starting_s)

@@ -23,7 +23,7 @@ forecast of a week would take twice its second, for the same range.
 _LONGEST = 20.0
 """Longest wait for spot capacity without a deadline, in multiples of the work."""
 _EPOCHS_DEALT = 12
-"""Epochs whose subtasks are dealt out one by one; the later ones take as long as these did in the mean."""
+"""Epochs whose subtasks are scheduled one by one, as each costs time; later epochs take the mean of these."""
 _SPREAD = 0.3
 """Part by which a subtask's time differs from its host's mean, evenly drawn, as that of simulated clients does
 (vcdl.simulate.client_fleet). An epoch waits for its slowest subtask: with none, forecasts were a fifth too fast from as
@@ -44,37 +44,37 @@ class Work:
     start_s: float = 0.0
     """Seconds before the first subtask."""
     end_s: float = 0.0
-    """Seconds after the last one."""
+    """Seconds after the last subtask."""
     evaluator_s: float = 0.0
-    """Seconds until weights can be measured, for which the end waits."""
+    """Seconds until the evaluator can measure weights, which the end waits for."""
     error: float = MODEL_ERROR
-    """Relative standard deviation of the speed to come around the measured one."""
+    """Relative standard deviation of the future speed around the measured one."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Hosts that the job could run on, and what all of them cost."""
+    """Hosts that the job could run on, with their price."""
 
     name: str
     hosts: tuple[HostType, ...]
     on_demand_usd_per_h: float = 0.0
     spot_usd_per_h: float | None = None
-    """None: they are no spot machines, and nothing is lost."""
+    """Spot price of an hour of one host, in USD; None: these are no spot machines, and none is revoked."""
     restart_s: float = RESTART_S
     shards: int = 0
-    """Shards with which the job is planned; 0: its own."""
+    """Number of shards that the job is planned with; 0: its own."""
     units: int = 0
-    """Units of a fleet; 0: no fleet."""
+    """Number of a fleet's units; 0: it is no fleet."""
     on_demand_units: int = 0
 
     @property
     def usd_per_h(self) -> float:
-        """The cost of an hour of all of them."""
+        """The price of an hour of all hosts, in USD."""
         return self.on_demand_usd_per_h if self.spot_usd_per_h is None else self.spot_usd_per_h
 
     @property
     def is_listed(self) -> bool:
-        """Whether spot machines cost the list price, as where the spot price is not known."""
+        """Whether spot machines are priced at the list price, because the spot price is unknown."""
         return self.spot_usd_per_h == self.on_demand_usd_per_h
 
 
@@ -87,14 +87,14 @@ class ChoiceForecast:
     wall_s: OutcomeRange
     usd: OutcomeRange
     kept: float
-    """The probability that the deadline is kept; 1 without one."""
+    """The probability that the deadline is met; 1 without a deadline."""
 
 
 def undisturbed_s(work: Work, hosts: Sequence[HostType], servers: Servers) -> float:
-    """Return the seconds without any loss.
+    """Return the job's seconds if nothing is lost.
 
-    T = subtasks / X, with the start of each slot and the tail in which slots run dry; or, where there are nearly as
-    many slots as shards or more, the time that the epochs take one after the other.
+    T = subtasks / X, with the start of each slot and the tail in which slots run dry; or, with nearly as many slots as
+    shards or more, the time of the epochs one after the other.
     """
     speed = throughput(hosts, servers, work.subtask)
     if speed.subtasks_per_s <= 0:
@@ -161,9 +161,9 @@ def forecast(work: Work, choice: Choice, servers: Servers, deadline_s: float | N
 
 
 def _on_spot(choice: Choice, work_s: float, deadline_s: float | None, rng: np.random.Generator) -> tuple[float, float]:
-    """Seconds and dollars of one drawn market."""
+    """Return the seconds and dollars of one drawn market."""
     until_s = work_s * _LONGEST if deadline_s is None else deadline_s
-    # A job that is late is done on demand, after its deadline.
+    # A job that is late is finished on demand, after its deadline.
     watched_s = until_s if deadline_s is None else deadline_s + work_s + 2.0 * choice.restart_s
     # Without a deadline what matters happens early; steps stay as short.
     step_s = min(_STEP_S, max(30.0, (work_s * 3.0 if deadline_s is None else max(deadline_s, work_s)) / _STEPS))
@@ -179,7 +179,7 @@ def _on_spot(choice: Choice, work_s: float, deadline_s: float | None, rng: np.ra
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The choice to take among forecasts, and why."""
+    """The recommended choice among forecasts, with the reason."""
 
     chosen: ChoiceForecast | None
     why: str

@@ -1,4 +1,4 @@
-"""How many slots change a job's learning: rounds of uploads, staleness, and the accuracy that this costs."""
+"""How many slots change a job's learning: rounds of uploads, staleness, and the accuracy that these cost."""
 
 import math
 from collections.abc import Mapping
@@ -21,12 +21,13 @@ class Pace:
     """The rounds and the staleness of a job on a given number of slots."""
 
     slots: int
-    """Subtasks in training at a time."""
+    """Number of subtasks in training at a time."""
     shards: int
     rounds: int
-    """Subtasks that each slot trains, one after the other."""
+    """Number of subtasks that each slot trains, one after the other."""
     cures: Mapping[str, int]
-    """Keys of the job file with which it would make ENOUGH_ROUNDS: more shards, which cost no training, then epochs."""
+    """Key of the job file → value with which it would make ENOUGH_ROUNDS: more shards, which cost no training, then
+    epochs."""
 
     @classmethod
     def of(cls, batches: int, epochs: int, shards: int, slots: int) -> Self:
@@ -42,7 +43,7 @@ class Pace:
 
     @property
     def staleness(self) -> int:
-        """Versions that come between a subtask's begin and its upload, with slots alike."""
+        """Versions between a subtask's base and its update, if slots are equally fast."""
         return self.slots - 1
 
     @property

@@ -1,4 +1,4 @@
-"""Spot capacity of a type and zone as a whole (arXiv 2604.16457), in log-normal spells of a usual length."""
+"""Spot capacity of a machine type and zone (arXiv 2604.16457), as alternating log-normal spells."""
 
 import math
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ import numpy.typing as npt
 HELD = 0.8
 """Fraction of outcomes inside a range. At 0.8 its ends are reached often enough to be checked against few traces."""
 _MOST_PARTS = 4
-"""Parts of a fleet's capacity that vary independently. At most four, because the traces hold four zones at a time."""
+"""Parts of a fleet's capacity that vary independently. At most four, because the traces contain four zones at a time.
+"""
 
 
 @dataclass(frozen=True)
 class SpotMarket:
-    """The distribution of spells, in logarithms of seconds."""
+    """The distribution of spells with and without capacity, in logarithms of seconds."""
 
     mean: tuple[float, float] = (8.17, 7.78)
     """Usual spell with capacity, and without, of AWS, 2022-10 to 2023-06: the public traces of Wu et al. (NSDI 2024).
@@ -45,7 +46,8 @@ class SpotMarket:
         while len(found) < steps:
             which = 0 if is_there else 1
             end_s += math.exp(rng.normal(usual[which] + longer[which], self.spread[which])) * share
-            # One that falls between two steps is not seen: made a step long, short spells would count too much.
+            # A spell between two steps is not seen: if it were rounded up to a step, short spells would be
+            # overweighted.
             found += [is_there] * (min(steps, math.ceil(end_s / step_s)) - len(found))
             is_there, share, longer = not is_there, 1.0, [0.0, 0.0]
         return found[:steps]
@@ -68,7 +70,7 @@ class OutcomeRange:
         """
         ordered = np.sort(np.asarray(outcomes, float))
         inside = min(len(ordered), max(1, math.ceil(held * len(ordered))))
-        with np.errstate(invalid="ignore"):  # between two that never end there is no width
+        with np.errstate(invalid="ignore"):  # two infinite outcomes have no width
             widths = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
         first = 0 if np.isnan(widths).all() else int(np.nanargmin(widths))
         median = float(ordered[len(ordered) // 2])

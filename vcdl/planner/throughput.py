@@ -1,4 +1,4 @@
-"""Subtasks a second: X = min(Σ hosts, servers · capacity), as Li, Walls, Guo (ICDCS 2020) have it without the link."""
+"""Subtasks a second: X = min(Σ hosts, servers · capacity), from Li, Walls, Guo (ICDCS 2020) without the link."""
 
 import math
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ class HostType:
     sample_s: float
     """Seconds of a sample on a slot."""
     away_s: float = 0.0
-    """Seconds of a subtask on the way, down and up."""
+    """Seconds of a subtask's transfers, down and up."""
     slots: float = 1.0
-    """Subtasks that one host trains at a time."""
+    """Number of subtasks that one host trains at a time."""
     at_once: float = 1.0
-    """Subtasks that one host has at a time, those on the way included."""
+    """Number of subtasks that one host has at a time, including those in transfer."""
     once_s: float = 0.0
-    """Seconds that a slot needs once, before its first subtask: model built and compiled, where a process trains many.
-    """
+    """Seconds that a slot needs once, before its first subtask, to build and compile the model, where a process trains
+    many."""
 
     def busy_s(self, samples: float) -> float:
         """Return the seconds for which a subtask of `samples` samples occupies its slot."""
@@ -42,15 +42,15 @@ class HostType:
 
 @dataclass(frozen=True)
 class Servers:
-    """The parameter servers."""
+    """The parameter servers, by number and speed."""
 
     count: int = 1
     fold_s: float = 0.0
-    """Seconds of a server for an upload."""
+    """Seconds of a server for one upload."""
 
     @property
     def capacity_per_s(self) -> float:
-        """Uploads that they fold in per second."""
+        """Uploads that all servers fold per second."""
         return (1.0 + FURTHER_SERVER * (self.count - 1)) / self.fold_s if self.fold_s > 0 else math.inf
 
 
@@ -59,7 +59,7 @@ class Subtask:
     """The size of a subtask."""
 
     samples: float
-    """Samples that are trained, over all local epochs."""
+    """Number of samples that are trained, over all local epochs."""
     bytes_up: float = 0.0
     bytes_down: float = 0.0
 
@@ -71,7 +71,7 @@ class Throughput:
     subtasks_per_s: float
     samples_per_s: float
     limit: str
-    """The part that sets it: `hosts` or `servers`."""
+    """The part that limits it: `hosts` or `servers`."""
     staleness: float
     """Mean number of updates between a subtask's base and its fold."""
 

@@ -1,4 +1,4 @@
-"""The range of the time and money that are left, from the spread of what came last."""
+"""Estimate the time and money left of a job, as a range, from the spread of recent arrivals."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -47,5 +47,5 @@ def all_left(jobs: Sequence[tuple[int, tuple[float, float] | None]]) -> tuple[fl
 
 
 def money_to_end(usd_per_h: float, left_s: tuple[float, float]) -> tuple[float, float]:
-    """Least and most dollars for hosts that cost so much until the end."""
+    """Return least and most dollars until the end, for hosts at a price per hour."""
     return usd_per_h * left_s[0] / 3600.0, usd_per_h * left_s[1] / 3600.0

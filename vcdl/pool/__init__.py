@@ -1,1 +1,1 @@
-"""A job over a pool of pilots: clients that come by themselves, through a folder that all of them share."""
+"""A job over a pool of pilots: clients that register on their own, and share a folder with the run."""

@@ -1,6 +1,6 @@
 """The grid of a pool: tasks and results in the mailboxes of pilots.
 
-The mailboxes are its memory, so that a killed run can be resumed.
+Its state is in the mailboxes, so that a killed run can be resumed.
 """
 
 import math
@@ -32,21 +32,21 @@ from vcdl.run.reading import read_report
 from vcdl.run.staging import Uploaded
 from vcdl.trust.kept_hosts import hosts_out
 
-LEASE_S = 60.0  # of silence until a pilot counts as gone: longer than the pauses of a busy network file system
-_BEAT_S = 2.0  # between two heartbeats of the run, so that pilots may miss many of them
-_POLL_S = 0.02  # between two looks at heartbeats: a fraction of the shortest subtask
-_SHORTEST_LOOK_S = 0.1  # between two looks of a pilot, so that many of them do not overload a file server
-_JUDGES_EVERY_S = 10.0  # between two reads of the journal for strangers in quarantine, who get no work
+LEASE_S = 60.0  # seconds of silence until a pilot counts as gone: longer than the pauses of a busy network file system
+_BEAT_S = 2.0  # seconds between two heartbeats of the run, so that pilots may miss many of them
+_POLL_S = 0.02  # seconds between two reads of heartbeats: a fraction of the shortest subtask
+_SHORTEST_LOOK_S = 0.1  # seconds between two reads of a pilot, so that many of them do not overload a file server
+_JUDGES_EVERY_S = 10.0  # seconds between two reads of the journal for strangers in quarantine, who get no work
 _LOOKS_PER_S = 1000.0
-"""Looks of all waiting pilots together."""
+"""Reads a second of all waiting pilots together, so that they do not overload a file server."""
 _VANISHED = 3
-"""Pilots that may vanish with one workunit before it counts as failed: it may be what ends them."""
+"""Pilots that may vanish with one workunit before it counts as failed: the workunit may be what kills them."""
 _REASON_CHARACTERS = 500
 
 
 @contextmanager
 def _errors_of(pool: PoolFolder) -> Iterator[None]:
-    """Turns an OSError into a GridUnavailable: a shared folder is away for a while, or full."""
+    """Turn an OSError into a GridUnavailable: a shared folder may be away for a while, or full."""
     try:
         yield
     except OSError as error:
@@ -54,10 +54,10 @@ def _errors_of(pool: PoolFolder) -> Iterator[None]:
 
 
 class PoolGrid(FolderGrid):
-    """Pilots that come and go. Used by one thread; `close` tells them that the run is paused."""
+    """A grid of pilots that come and go. Used by one thread; `close` notifies them that the run is paused."""
 
     def __init__(self, folder: RunFolder, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare the grid; `clock` must stand still while the machine sleeps, as heartbeats wait unread then."""
+        """Prepare the grid; `clock` must stand still while the machine sleeps, as heartbeats stay unread then."""
         super().__init__(folder, hands_out_uploads=job.grid.servers == 1)
         self._pool = PoolFolder.of(folder.path)
         self._job = job
@@ -70,12 +70,12 @@ class PoolGrid(FolderGrid):
         self._pilots: dict[str, KnownPilot] = {}
         self._vanished: Counter[str] = Counter()
         self._out: frozenset[str] = frozenset()
-        """Hosts that are given nothing now."""
+        """Hosts that get no work now, as their uploads are refused."""
         self._judged_s = -math.inf
         self._turnarounds = Turnarounds(job.late_after)
 
     def start(self) -> None:
-        """Adopt the tasks in mailboxes and uploads. Raises GridError, also while another machine drives this run."""
+        """Adopt the tasks in mailboxes and uploads. Raises GridError."""
         with _errors_of(self._pool):
             self._pool.make()
             self._refuse_another()
@@ -84,7 +84,7 @@ class PoolGrid(FolderGrid):
                 self._adopt(name)
             self._beat(at_once=True)
 
-    # -- the contract of a grid
+    # -- the interface of a grid
 
     def has(self, workunit: str) -> bool:
         return self._known.get(workunit) is not None or workunit in self._outcomes or self._is_uploaded(workunit)
@@ -121,13 +121,13 @@ class PoolGrid(FolderGrid):
     # -- running
 
     def wait(self, timeout_s: float) -> None:
-        """Take what pilots have left, after at most `timeout_s` without any. Raises GridError."""
+        """Collect what pilots have delivered, waiting at most `timeout_s` for it. Raises GridError."""
         until_s = self._clock() + timeout_s
         while not self._heard() and self._clock() < until_s:
             time.sleep(min(_POLL_S, timeout_s))
 
     def _heard(self) -> bool:
-        """Take what pilots have left; returns whether there was anything."""
+        """Collect heartbeats and results; return whether there were any."""
         self.shortage = None
         try:
             with _errors_of(self._pool):
@@ -149,11 +149,11 @@ class PoolGrid(FolderGrid):
         ]
 
     def close(self) -> None:
-        """Tell the pilots that the job is over, or that the run is no longer driven (which they would notice)."""
+        """Notify the pilots that the job is over, or that the run is no longer driven."""
         with suppress(OSError, JournalError):
             self._say(state="ended" if read_report(self._folder).history.finished else "paused")
 
-    # -- what pilots say
+    # -- heartbeats and results
 
     def _look(self) -> bool:
         messages = self._pool.rung()
@@ -203,7 +203,7 @@ class PoolGrid(FolderGrid):
         # Otherwise it is superseded: another pilot has it, or it is no longer wanted.
         if had and workunit in self._known and workunit not in self._outcomes:
             if ending.suffix == ".h5":
-                # It may have trained it between two looks at heartbeats; then it had the other files already.
+                # It may have trained the task between two reads of heartbeats; then it had the other files already.
                 staged = self._known[workunit]
                 self._note_sent(pilot, workunit, staged.params.stat().st_size if staged is not None else 0)
                 self._take_upload(pilot, ending)
@@ -218,7 +218,7 @@ class PoolGrid(FolderGrid):
         upload = self._folder.uploads / f"{update.stem}.h5"
         self._folder.uploads.mkdir(exist_ok=True)  # somebody may have deleted it
         update.replace(upload)
-        found = upload.lstat()  # looked at here, where no pilot can put anything else in its place
+        found = upload.lstat()  # checked here, where no pilot can replace it
         if stat.S_ISREG(found.st_mode):
             self._has_come(Uploaded(update.stem, upload, found.st_size, pilot.host, time.time()))
             self._turnarounds.add(pilot.name, self._clock() - pilot.since_s)
@@ -235,12 +235,12 @@ class PoolGrid(FolderGrid):
         return [pilot for pilot in self._pilots.values() if workunit in pilot.tasks]
 
     def _give_up(self, workunit: str, reason: str) -> None:
-        """Give a workunit up that a pilot failed with, unless another one has it as well."""
+        """Give a workunit up that a pilot failed at, unless another pilot has it as well."""
         if workunit in self._known and not self._is_uploaded(workunit) and not self._pilots_with(workunit):
             self._outcomes[workunit] = GaveUp(workunit, reason)
 
     def _let_go(self, pilot: KnownPilot, why: str | None) -> None:
-        """Do without a pilot that leaves or, for the reason `why`, has vanished."""
+        """Release the tasks of a pilot that leaves or, for the reason `why`, has vanished."""
         self._take_endings(pilot)
         del self._pilots[pilot.name]
         self._pool.remove(pilot.name)
@@ -255,17 +255,17 @@ class PoolGrid(FolderGrid):
     def _hand_out_again(self, workunit: str) -> None:
         if workunit not in self._known or workunit in self._outcomes or self._pilots_with(workunit):
             return
-        if self._known[workunit] is None:  # of an earlier process: the loop hands it over once more
+        if self._known[workunit] is None:  # announced by an earlier process: the loop submits it again
             del self._known[workunit]
         else:
             self._waiting.appendleft(workunit)
 
-    # -- what pilots are given
+    # -- assigning tasks
 
     def _hand_out(self) -> None:
         welcome = [pilot for pilot in self._pilots.values() if pilot.host not in self._out]
         idle = [pilot for pilot in welcome if not pilot.tasks]
-        for pilot in sorted(idle, key=lambda pilot: pilot.since_s):  # with few subtasks each has its turn
+        for pilot in sorted(idle, key=lambda pilot: pilot.since_s):  # the longest idle first: few subtasks are shared
             if not self._waiting:
                 self._take_from_another()
             if self._waiting:
@@ -313,7 +313,7 @@ class PoolGrid(FolderGrid):
         try:
             with pilot.mailbox.held() as mailbox:
                 mailbox.give(Assignment(workunit, staged.workunit.to_json(), files))
-        except FileNotFoundError:  # it has gone, and its lease will show that
+        except FileNotFoundError:  # the pilot has left, and its lease will expire
             return False
         if not pilot.tasks:
             pilot.since_s = self._clock()
@@ -321,17 +321,17 @@ class PoolGrid(FolderGrid):
         return True
 
     def _do_without(self, pilot: KnownPilot, workunit: str) -> None:
-        """Tell a pilot that a task of its is not wanted any more."""
+        """Tell a pilot that one of its tasks is no longer wanted."""
         pilot.tasks.remove(workunit)
         back = "" if workunit == pilot.training else pilot.take_back()
-        if back in pilot.tasks:  # it has taken the unwanted one up, and has not said so yet
+        if back in pilot.tasks:  # it has started the unwanted one, and has not reported that yet
             pilot.tasks.remove(back)
             self._hand_out_again(back)
         if back != workunit:
             with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
                 mailbox.do_without(workunit)
 
-    # -- the run's own word
+    # -- the run's notice
 
     def _new(self, name: str, now_s: float) -> KnownPilot:
         """Return the record of a new pilot.
@@ -342,7 +342,7 @@ class PoolGrid(FolderGrid):
         return KnownPilot(name, self._pool.mailbox(name), host, heard_s=now_s, since_s=now_s)
 
     def _judge(self, now_s: float) -> None:
-        """Look which strangers' uploads are refused now: they are given nothing."""
+        """Find the strangers whose uploads are refused now, to give them no work."""
         if now_s - self._judged_s > _JUDGES_EVERY_S:
             self._judged_s = now_s
             with suppress(JournalError):  # the loop says what is wrong with it
@@ -359,7 +359,7 @@ class PoolGrid(FolderGrid):
         self._take_endings(pilot)
 
     def _refuse_another(self) -> None:
-        """Raises GridError, OSError. On one machine the run's own lock keeps a second process out."""
+        """Check that no other machine drives the run; on one machine the run's own lock ensures that."""
         seen = self._pool.read_driver()
         if seen is None or seen.state != "running" or seen.machine == self._driver.machine:
             return

@@ -1,4 +1,4 @@
-"""What the grid of a pool knows of one of its pilots."""
+"""The grid's record of one of its pilots."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ class KnownPilot:
     """The pilot's host in the journal."""
     heard_s: float
     since_s: float
-    """When it began to train what it trains, or was given its first task."""
+    """The time at which it started its current task, or was given its first one."""
     tasks: list[str] = field(default_factory=list)
-    """The workunits that it has, the one that it trains first."""
+    """The workunits in its mailbox, the one in training first."""
     training: str = ""
     begun: set[str] = field(default_factory=set)
     """Tasks that the journal records as started."""
@@ -26,11 +26,11 @@ class KnownPilot:
 
     @property
     def has_next(self) -> bool:
-        """Whether its mailbox holds a task that it has not started."""
+        """Whether its mailbox has a task that it has not started."""
         return bool(self.tasks) and self.tasks[-1] != self.training
 
     def take_back(self) -> str:
-        """Take its next task back; returns the workunit, empty when there is none or the pilot was faster."""
+        """Take its next task back; return the workunit, or "" if there is none or the pilot was faster."""
         with suppress(FileNotFoundError), self.mailbox.held() as mailbox:
             return mailbox.take_back()
         return ""

@@ -44,18 +44,18 @@ from vcdl.wire.workunit import NAME_FORM
 FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
 """The files of a run that a subtask needs, and no others: all in folders in which only the run's own user writes."""
 KEY_HEADER = "X-Pilot-Key"
-"""The header in which a pilot brings its machine's key over HTTP."""
+"""The HTTP header with the key of a pilot's machine."""
 _MARK_DIGITS = 16
-"""64 bits: to find a key for the mark of another machine takes about 10^19 tries."""
+"""Digits of 64 bits: to find a key for the mark of another machine takes about 10^19 tries."""
 _PILOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MOST_BYTES = 1 << 20
-"""The longest message: a workunit's description is the largest part of one."""
+"""Longest message, as a workunit's description is the largest part of one."""
 _MOST_FILE_BYTES = 16 << 30
-"""The largest file that a pilot fetches, so that none fills a shared disk: weights of 4 billion numbers."""
+"""Largest file that a pilot fetches, so that none fills a shared disk: weights of 4 billion numbers."""
 _ENDING = re.compile(rf"{NAME_FORM}\.(?:h5|failed|back)")
 _DRIVER_BYTES = 1024
 _POUR_S, _BLOCK_BYTES = 5.0, 1 << 20
-"""A pilot must say within its lease that it is there, however large a file is, and however slow the network."""
+"""Seconds and bytes of a piece of a copy, as a pilot must send heartbeats within its lease, however large the file."""
 T = TypeVar("T", bound=msgspec.Struct)
 Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_FORM}\Z", max_length=200)]
 """A workunit's name."""
@@ -65,17 +65,17 @@ class Driver(msgspec.Struct, frozen=True):
     """A run's notice to its pilots."""
 
     id: str
-    """The name of the process that drives the run, for its life."""
+    """A name of the process that drives the run, drawn at its start."""
     machine: str
     pid: int
     beat: int
     state: Literal["running", "paused", "ended"]
     lease_s: float
-    """Silence after which a pilot is given up."""
+    """Seconds of silence after which a pilot is given up."""
     look_s: float
-    """Time between two looks of a pilot that waits."""
+    """Seconds between two reads of a waiting pilot."""
     brings_code: bool = False
-    """Whether the job brings code of its own, which a pilot runs or does not."""
+    """Whether the job has code of its own, which a pilot may refuse to run."""
     newest_version: int = 0
     newest_params: str = ""
     """Path of the newest weights within the run's folder; empty: none are offered."""
@@ -88,11 +88,11 @@ class Assignment(msgspec.Struct, frozen=True):
     description: str
     """The content of its workunit.json."""
     files: dict[str, str]
-    """Paths within the run's folder, by the names that the client expects."""
+    """Name that the client expects → path within the run's folder."""
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A pilot's heartbeat: it is alive, and what it does. The ends of its tasks are in its mailbox."""
+    """A pilot's heartbeat: it is alive, and trains this task. Results are in its mailbox."""
 
     pilot: str
     beat: int
@@ -100,27 +100,26 @@ class Message(msgspec.Struct, frozen=True):
     """The workunit that it trains; empty: it waits for one."""
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     is_fetching: bool = False
-    """Whether it still fetches that task's files."""
+    """Whether it is still fetching that task's files."""
     bytes_down: Annotated[int, msgspec.Meta(ge=0, le=8 * _MOST_FILE_BYTES)] = 0
     """Bytes that it copied for that task. A journal with a number beyond 64 bits could not be read again, and the sum
-    of all is to be kept as well.
-    """
+    of all must fit as well."""
     is_leaving: bool = False
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """A task that the run does not want any more."""
+    """A notice that the run no longer wants a task."""
 
     workunit: Name
 
 
 def is_pilot(name: str) -> bool:
-    """Return whether a pilot may have this name."""
+    """Return whether a text is a valid pilot's name."""
     return _PILOT.fullmatch(name) is not None
 
 
 def host_of(pilot: str) -> str:
-    """Return a pilot's machine, as its name says it: NAME of `NAME-PID-CHANCE`."""
+    """Return a pilot's machine from its name: NAME of `NAME-PID-CHANCE`."""
     return pilot.rsplit("-", 2)[0]
 
 
@@ -140,24 +139,24 @@ class Mailbox:
 
     @contextmanager
     def held(self) -> Iterator["Mailbox"]:
-        """Hold the mailbox of a pool's pilot open, and yield it. Raises OSError, FileNotFoundError if it is gone."""
+        """Hold the mailbox's folder open, and yield the mailbox in it. Raises OSError."""
         with held(self.path.parents[1], *self.path.parts[-2:]) as path:
             yield Mailbox(path)
 
     # -- the run's side; all calls raise OSError
 
     def give(self, task: Assignment) -> None:
-        """Assign the pilot's next task. Raises FileNotFoundError if the mailbox is gone."""
+        """Assign the pilot's next task. Raises FileNotFoundError."""
         _write(self._next, task)
 
     def take_back(self) -> str:
-        """Take the next task back; returns its workunit, empty when there is none or the pilot was faster."""
+        """Take the next task back; return its workunit, or "" if there is none or the pilot was faster."""
         back = self.path / "back.json"
         task = _read(back, Assignment) if _moved(self._next, back) else None
         return "" if task is None else task.workunit
 
     def do_without(self, workunit: str) -> None:
-        """Say that a task is not wanted any more."""
+        """Notify the pilot that a task is no longer wanted."""
         _write(self.path / "drop.json", Drop(workunit))
 
     def tasks(self) -> list[str]:
@@ -166,17 +165,17 @@ class Mailbox:
         return [task.workunit for task in found if task is not None]
 
     def endings(self) -> list[Path]:
-        """Return the files that say how tasks ended."""
+        """Return the files with the results of tasks."""
         return [self.path / name for name in sorted(os.listdir(self.path)) if _ENDING.fullmatch(name)]
 
     # -- the pilot's side; all calls raise OSError, and FileNotFoundError when the run has given the pilot up
 
     def make(self) -> None:
-        """Make it."""
+        """Create the mailbox."""
         self.path.mkdir()
 
     def taken(self) -> Assignment | None:
-        """Return the task that was taken and has not ended; None if there is none."""
+        """Return the task that was taken and has no result yet; None if there is none."""
         return _read(self._taken, Assignment)
 
     def take(self) -> Assignment | None:
@@ -195,7 +194,7 @@ class Mailbox:
         return "" if drop is None else drop.workunit
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Record how a task ended, and return True.
+        """Deliver the result of a task, and return True.
 
         Args:
             workunit: The task.
@@ -212,7 +211,7 @@ class Mailbox:
         return True
 
     def forget(self, workunit: str) -> None:
-        """Lay the task aside that was trained, `workunit`."""
+        """Remove the finished task `workunit` from the mailbox."""
         for path in (self._taken, self.path / "drop.json"):
             path.unlink(missing_ok=True)
 
@@ -235,7 +234,7 @@ class PoolFolder:
 
     @property
     def where(self) -> str:
-        """The run, for messages."""
+        """The run, in words for messages."""
         return str(self.run)
 
     def state_of(self, path: str) -> str:
@@ -245,7 +244,7 @@ class PoolFolder:
         return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
 
     def copy(self, path: str, part: Path) -> bool:
-        """Continue the copy of a file of the run; returns whether `part` is whole now. Raises OSError."""
+        """Continue the copy of a file of the run; return whether `part` is complete now. Raises OSError."""
         with (self.run / path).open("rb") as source:
             # A copy is made in pieces of some seconds, between two heartbeats.
             source.seek(part.stat().st_size if part.exists() else 0)
@@ -259,7 +258,7 @@ class PoolFolder:
         return Mailbox(self.mailboxes / pilot)
 
     def make(self) -> None:
-        """Make the folder's parts. Raises OSError."""
+        """Create the folder with its parts. Raises OSError."""
         for folder in (self._heartbeats, self.path / "read", self.mailboxes):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -268,9 +267,9 @@ class PoolFolder:
         return _read(self._driver, Driver)
 
     def write_driver(self, driver: Driver) -> None:
-        """Say something to all pilots. Raises OSError."""
-        # Over the old content: a machine that remembers which file has this name sees the new one.
-        # Always as long, so that a reader never finds the end of an older, longer notice behind a newer one.
+        """Write the run's notice to all pilots. Raises OSError."""
+        # Over the old content, so that a machine that caches which file has this name sees the new one. Always of equal
+        # length, so that a reader never finds the end of a longer notice behind a shorter one.
         content = msgspec.json.encode(driver).ljust(_DRIVER_BYTES)
         descriptor = regular(self._driver, os.O_WRONLY | os.O_CREAT)
         try:
@@ -279,20 +278,23 @@ class PoolFolder:
             os.close(descriptor)
 
     def ring(self, message: Message) -> None:
-        """Leave a pilot's message; it replaces an older one. Raises OSError."""
+        """Send a pilot's heartbeat; it replaces an unread one. Raises OSError."""
         with held(self.path, "bell") as heartbeats:
             _write(heartbeats / f"{message.pilot}.json", message)
 
     def rung(self) -> list[Message]:
-        """Return the heartbeats since the last call, by pilot, and remove what is none. Raises OSError."""
+        """Return and remove the heartbeats since the last call, by pilot; remove files that are none.
+
+        Raises OSError.
+        """
         messages = []
         with held(self.path, "bell") as heartbeats, held(self.path, "read") as folder:
             for name in sorted(_names_now(heartbeats)):
                 pilot, suffix = os.path.splitext(name)
                 if name.startswith("."):  # a message that is being written
                     continue
-                # Moved before it is read: a message that comes meanwhile is another file, and stays. To a new name: a
-                # folder that cannot be removed must not stand in a later message's way.
+                # Moved before it is read: a heartbeat that arrives meanwhile is another file, and stays. To a new name:
+                # a folder that cannot be removed must not block a later heartbeat.
                 read = folder / secrets.token_hex(8)
                 if not _moved(heartbeats / name, read):
                     continue
@@ -314,7 +316,7 @@ class PoolFolder:
 
 
 def pour(source: IO[bytes], part: Path) -> bool:
-    """Append a source to a file for some seconds; returns whether all of it is there. Raises OSError."""
+    """Append a source to a file for some seconds; return whether all of it was copied. Raises OSError."""
     until_s = time.monotonic() + _POUR_S
     with part.open("ab", buffering=0) as sink:
         while block := source.read(_BLOCK_BYTES):
@@ -324,7 +326,7 @@ def pour(source: IO[bytes], part: Path) -> bool:
             try:
                 sink.write(block)
             except OSError as error:
-                error.filename = str(part)  # which says on whose disk there is no room
+                error.filename = str(part)  # to say whose disk is full
                 raise
             if time.monotonic() >= until_s:
                 return False
@@ -335,7 +337,7 @@ def _names_now(folder: Path) -> list[str]:
     """Return the names in a folder, changing it first so that network file systems list it afresh."""
     one, other = folder / ".look.0", folder / ".look.1"
     if not _moved(one, other) and not _moved(other, one):
-        with suppress(FileExistsError):  # of another thread that looks, or a link that must not be followed
+        with suppress(FileExistsError):  # made by another thread, or a link that must not be followed
             one.touch(exist_ok=False)
     return os.listdir(folder)
 
@@ -360,7 +362,7 @@ def read_some(path: Path, most_bytes: int) -> bytes:
 
 
 def _deliver(update: Path, target: Path) -> None:
-    """Move an update; from another disk it is copied, and has its name when it is whole."""
+    """Move an update. From another disk it is copied, and gets its name once it is complete."""
     try:
         update.rename(target)
     except OSError as error:

@@ -1,6 +1,6 @@
 """A pilot takes tasks from its mailbox, trains them in a worker process, and delivers the results.
 
-It keeps answering meanwhile.
+It keeps sending heartbeats meanwhile.
 """
 
 import errno
@@ -22,23 +22,23 @@ from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, OUTPU
 _FILES = frozenset({*INPUT_FILES, FROZEN_FILE}) - {DESCRIPTION_FILE}
 """The files of a subtask without its description, by their names in its slot."""
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
-"""Errors of a shared file that do not pass by themselves."""
+"""Errors of a shared file that do not pass by waiting."""
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
 _EAGER_S = 0.5
-"""Seconds after a subtask in which a pilot looks for the next one as often as the run looks for heartbeats."""
+"""Seconds after a subtask in which a pilot checks for the next one as often as the run checks for heartbeats."""
 
 
 class Worker(Protocol):
-    """The process that trains."""
+    """The interface of the process that trains."""
 
     @property
     def ready(self) -> bool:
-        """Whether it can take a workunit."""
+        """Whether it can start a workunit."""
         ...
 
     def train(self, workunit: str, folder: Path) -> None:
-        """Begin with the workunit in a folder."""
+        """Start training the workunit in a folder."""
         ...
 
     def send(self, **command: Any) -> None:
@@ -46,12 +46,19 @@ class Worker(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
-        """Wait for events of vcdl.client.worker; `{"event": "died", "how": …}` after its end. Raises GridError."""
+        """Wait for events of vcdl.client.worker; `{"event": "died", "how": …}` after its end.
+
+        Raises:
+            GridError: No worker can be started.
+        """
         ...
 
 
 class PilotMailbox(Protocol):
-    """The pilot's side of its mailbox. Calls raise OSError, FileNotFoundError if the run has given it up."""
+    """The pilot's side of its mailbox.
+
+    Calls raise OSError; FileNotFoundError means that the run has given the pilot up.
+    """
 
     def make(self) -> None: ...
     def take(self) -> Assignment | None: ...
@@ -61,10 +68,10 @@ class PilotMailbox(Protocol):
 
 
 class SharedPool(Protocol):
-    """A pool as a pilot reaches it: a folder, or a service. All calls raise OSError."""
+    """A pilot's access to its pool: a folder, or a service. All calls raise OSError."""
 
     shortest_look_s: float
-    """Seconds between two looks at a mailbox soon after a subtask."""
+    """Seconds between two reads of a mailbox soon after a subtask."""
 
     @property
     def where(self) -> str: ...
@@ -77,7 +84,7 @@ class SharedPool(Protocol):
 
 @dataclass
 class Pilot:
-    """One pilot of a pool. `step` until it returns False."""
+    """One pilot of a pool. Call `step` until it returns False."""
 
     name: str
     pool: SharedPool
@@ -85,18 +92,19 @@ class Pilot:
     scratch: Path
     """A folder on this machine, for the files of the task and those that are kept for the next ones."""
     idle_s: float
-    """Time without a word of the run, or while it is paused, after which the pilot leaves."""
+    """Seconds without news of the run, or of a pause, after which the pilot leaves."""
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     why_left: str = ""
-    """Why it left against its will; empty if it was asked to, or the job is over."""
+    """Why it left without being asked to; empty if it was asked to, or the job is over."""
     is_over: bool = False
     """Whether the job is over."""
     _task: Assignment | None = None
     _lacks: dict[str, str] | None = None
-    """Files of the task that are still to be fetched, as in `Assignment.files`; None: its worker has it."""
+    """Name → path of the files that are still to be fetched, as in `Assignment.files`; None: the worker has the task.
+    """
     _newest: Driver | None = None
-    """The offer of the run when all of the task's files were there."""
+    """The run's offer of newest weights when all of the task's files were fetched."""
     _fraction: float = 0.0
     _bytes_down: int = 0
     _is_leaving: bool = False
@@ -107,16 +115,17 @@ class Pilot:
     _reads_driver_at_s: float = 0.0
     _driver: Driver | None = None
     _heard_s: float | None = None
-    """When the run was last heard of; None: it was not looked for yet."""
+    """When the run's notice last changed; None: it was not read yet."""
     _ending: Callable[[], bool] | None = None
-    """The act that ends a task, left for when the shared folder can be written again."""
+    """A function that delivers the task's result, kept until the shared folder can be written again; None: there is
+    none."""
     _tries: Attempts = field(init=False)
 
     def __post_init__(self) -> None:
         self._tries = Attempts(Backoff(0.5, 30.0), self.clock)
 
     def leave(self) -> None:
-        """Hand in what is trained, and go."""
+        """Deliver what is trained, and leave."""
         self._is_leaving = True
         if self._lacks is not None:
             self._is_over(None)
@@ -124,9 +133,13 @@ class Pilot:
             self.worker.send(do="finish")
 
     def step(self, timeout_s: float) -> bool:
-        """Do what is due, within `timeout_s` of silence; False: it has left. Raises GridError without a worker."""
+        """Do what is due, waiting at most `timeout_s`; return False once it has left.
+
+        Raises:
+            GridError: No worker can be started.
+        """
         if (self._lacks is not None or self._ending is not None) and self._tries.why is None:
-            # Something waits to be copied or delivered: the pilot must not sleep on its worker's pipe.
+            # Something waits to be copied or delivered: the pilot must not wait for its worker's events.
             timeout_s = 0.0
         elif self._task is None and self.clock() < self._is_eager_until_s:
             timeout_s = min(timeout_s, self.pool.shortest_look_s)
@@ -160,7 +173,7 @@ class Pilot:
                 self._task = None
 
     def _stop(self) -> None:
-        """Do without the task."""
+        """Stop the task without a result."""
         if self._lacks is not None:
             self._task = self._lacks = None
         else:
@@ -282,16 +295,16 @@ class Pilot:
 
     def _begin(self, task: Assignment) -> None:
         slot = self.scratch / "slot"
-        # What the last task left. A checkpoint of it would not fit, as the description is another.
+        # Files of the last task. A checkpoint among them would not fit, as the description is another.
         shutil.rmtree(slot, ignore_errors=True)
         self._task, self._lacks, self._newest = task, dict(task.files), None
         self._fraction, self._bytes_down, self._rings_at_s = 0.0, 0, 0.0
-        for name, path in task.files.items():  # whoever writes them could have any file of this user's replaced
+        for name, path in task.files.items():  # whoever writes these paths could have any file of this user replaced
             if name not in _FILES or not FETCHED.fullmatch(path):
                 self._is_over(f"the task names a file that no subtask has: {name[:80]!a} from {path[:80]!a}")
 
     def _fetch(self, task: Assignment, lacks: dict[str, str]) -> None:
-        """Fetch what the task still lacks, for some seconds, and have it trained when nothing is missing."""
+        """Fetch the task's missing files for some seconds, and start training once none is missing."""
         slot = self.scratch / "slot"
         try:
             slot.mkdir(exist_ok=True)
@@ -299,14 +312,14 @@ class Pilot:
                 name, path = next(iter(lacks.items()))
                 if not self._fetch_file(path, slot / name):
                     return
-                # Taken off one by one, so that the next call continues with the file that was broken off.
+                # Removed one by one, so that the next call continues with the file that was interrupted.
                 del lacks[name]
             (slot / DESCRIPTION_FILE).write_text(task.description)
             if not self._fetch_newest(task, slot):
                 return
         except OSError as error:
-            # A fault of this machine ends the task or the pilot. One of the shared folder is waited for, as it strikes
-            # all pilots alike.
+            # A fault of this machine ends the task or the pilot. For one of the shared folder the pilot waits, as it
+            # affects all pilots alike.
             is_here = str(error.filename).startswith(str(self.scratch))
             if error.errno in DISK_FULL and (is_here or error.filename is None):
                 self._leave_for_want_of_room()
@@ -319,7 +332,7 @@ class Pilot:
         self.worker.train(task.workunit, slot)
 
     def _fetch_file(self, path: str, target: Path) -> bool:
-        """Go on with a file of the run, or link the one that is here already; whether it is whole."""
+        """Continue to fetch a file of the run, or link the cached one; return whether it is complete."""
         # By path, size and time, which change with the content: model and shards are fetched once for all tasks.
         kept = self.scratch / "kept" / hashlib.sha256(self.pool.state_of(path).encode()).hexdigest()
         if not kept.exists():
@@ -327,13 +340,13 @@ class Pilot:
                 return False
             kept.with_suffix(".part").replace(kept)
         if target.name == PARAMS_FILE:
-            kept.replace(target)  # hardly ever wanted again
+            kept.replace(target)  # hardly ever needed again
         else:
             os.link(kept, target)
         return True
 
     def _copy(self, path: str, part: Path) -> bool:
-        """Go on with the copy of a file, from the byte at which it broke off; the parts of others are removed."""
+        """Continue an interrupted copy of a file, after removing parts of others; return whether it is complete."""
         part.parent.mkdir(exist_ok=True)
         if not part.exists():
             for other in part.parent.glob("*.part"):
@@ -357,7 +370,7 @@ class Pilot:
             return True
         try:
             base_version = Workunit.from_json(task.description).base_version
-        except WorkunitError:  # the worker refuses it, in words
+        except WorkunitError:  # the worker refuses it with a reason
             return True
         if driver.newest_version <= base_version:
             return True
@@ -368,6 +381,6 @@ class Pilot:
         except FileNotFoundError:  # there are newer ones by now; those that came will do
             return True
         part.replace(slot / NEWEST_FILE)
-        # The version last: it says that the file of the weights is whole.
+        # The version last: its existence means that the weights' file is complete.
         (slot / VERSION_FILE).write_text(str(driver.newest_version))
         return True

@@ -1,4 +1,4 @@
-"""The worker process of a pilot, which is started again when it dies."""
+"""The worker process of a pilot, which is restarted when it dies."""
 
 import selectors
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ class PilotWorker:
 
         Args:
             threads: Threads that it may use.
-            log: Where its output goes.
-            allows_code: It may run code that a job brings.
+            log: The file for its output.
+            allows_code: It may run the code of a job.
         """
         self._allows_code = allows_code
         self._threads = threads
@@ -32,7 +32,7 @@ class PilotWorker:
 
     @property
     def ready(self) -> bool:
-        """Whether it can take a workunit."""
+        """Whether it can start a workunit."""
         return self._process.ready
 
     def train(self, workunit: str, folder: Path) -> None:
@@ -44,7 +44,11 @@ class PilotWorker:
         self._process.send(**command)
 
     def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
-        """Wait for its events. Raises GridError when none can be started."""
+        """Wait for its events.
+
+        Raises:
+            GridError: No worker can be started.
+        """
         with selectors.DefaultSelector() as selector:
             selector.register(self._process, selectors.EVENT_READ)
             if not selector.select(timeout_s):
@@ -69,7 +73,7 @@ class PilotWorker:
         return process
 
     def _replace(self) -> str:
-        """Start another; returns how the old one died."""
+        """Start another worker; return how the old one died."""
         if not self._process.ready:
             self._deaths += 1
         how = how_it_died(self._process.kill())

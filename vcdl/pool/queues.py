@@ -1,7 +1,7 @@
-"""Batch queues by their commands, and scripts that put a pilot into one, to be edited.
+"""Batch queues by their commands, and scripts that submit a pilot, to be edited.
 
-`keep` holds pilots in a queue and takes them back; it knows them by a name that follows from the run's folder, also
-after a kill.
+`keep` keeps a number of pilots in a queue, and cancels them at its end. It knows them, even after a kill, by a name
+that follows from the run's folder.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
 
 _TIMEOUT_S = 60.0
-"""Seconds for a command of a queue, since a busy one answers slowly."""
+"""Longest wait for a command of a queue, in seconds, since a busy one answers slowly."""
 _NOTICE_S = 120
 """Seconds between a queue's signal and its kill, enough to upload what is trained."""
 
@@ -28,23 +28,35 @@ class BatchQueue:
 
     name: str
     submit: Sequence[str]
-    """The command that puts one pilot into the queue; `{name}` and `{script}` are replaced."""
+    """The command that submits one pilot; `{name}` and `{script}` are replaced."""
     show: Sequence[str]
     """The command that prints a line for each pilot in the queue."""
     cancel: Sequence[str]
-    """The command that takes all pilots back."""
+    """The command that cancels all pilots."""
 
     def count(self, name: str) -> int:
-        """Return the number of pilots that wait or run. Raises GridError."""
+        """Return the number of pilots that wait or run.
+
+        Raises:
+            GridError: The queue's command failed.
+        """
         return len(self._call(self.show, name).split())
 
     def add(self, name: str, script: Path, missing: int) -> None:
-        """Put pilots into the queue. Raises GridError."""
+        """Submit pilots.
+
+        Raises:
+            GridError: The queue's command failed.
+        """
         for _ in range(missing):
             self._call(self.submit, name, script)
 
     def remove(self, name: str) -> None:
-        """Take all pilots back. Raises GridError."""
+        """Cancel all pilots.
+
+        Raises:
+            GridError: The queue's command failed.
+        """
         self._call(self.cancel, name)
 
     def _call(self, command: Sequence[str], name: str, script: Path | None = None) -> str:
@@ -87,7 +99,11 @@ def queue_name(run: Path) -> str:
 
 
 def script(kind: str, run: Path) -> str:
-    """Return the script of a kind of queue for a run's pilots. Raises RunFolderError for a path that none can hold."""
+    """Return the script of a kind of queue for a run's pilots.
+
+    Raises:
+        RunFolderError: The queue cannot handle the folder's path.
+    """
     run = run.resolve()
     if not str(run).isprintable():
         raise RunFolderError(f"{str(run)!r} has a character that no script can hold: rename it")

@@ -14,6 +14,6 @@ _PUBLISHED_EVERY_S = 1.0
 
 def run_over_pilots(folder: RunFolder, observer: RunObserver) -> StopReason | None:
     """Run the job of a folder with pilots, as `run_over` does."""
-    # A task waits in a mailbox, and is trained, for less than a time limit each.
+    # A task waits in a mailbox for at most one time limit, and is trained for at most another.
     keeps_s = 2 * read_frozen(folder).grid.timeout_s
     return run_over(folder, observer, PoolGrid, Publishing(_PUBLISHED_EVERY_S, keeps_s))

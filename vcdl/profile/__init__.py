@@ -1,1 +1,1 @@
-"""Where the time of a run goes, stage by stage, and what would change it."""
+"""Measure where the time of a run goes, stage by stage, and which change would reduce it."""

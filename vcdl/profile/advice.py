@@ -1,4 +1,4 @@
-"""One sentence: where the time of a run goes, and which change of its job would bring most, by the planner's model."""
+"""Advice on a run: the stages that take most time, and the change of its job that gains most by the planner's model."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _SHARDS = "data > shards"
 _WORTH = 1.1
-"""The least gain that is worth a change."""
+"""Least ratio of speeds for which a change is worth advising, because less is within the model's error."""
 _OVERHEAD = 0.1
-"""Share of a subtask's time on its host that is good enough for what is not training."""
+"""Fraction of a subtask's time on its host that may be spent on anything but training."""
 _BUSY = 0.8
-"""Share of its time from which on a server holds its hosts up."""
+"""Busy fraction of a server from which on it delays its hosts, so that more servers would help."""
 _GROUPS = {
     "start-up": ("start", "build", "prepare", "first"),
     "training": ("train",),
@@ -28,18 +28,18 @@ _GROUPS = {
     "checkpoints and output": ("checkpoint", "write"),
     "the way to the hosts and back": (AWAY,),
 }
-"""Everyday names of the stages of a subtask's cycle; while it waits on its host, another one is trained there."""
+"""Group → the stages of a subtask's cycle in it; stages in which another subtask is trained on the host are in none."""
 
 
 @dataclass(frozen=True)
 class JobSettings:
-    """The keys of a job that advice may change."""
+    """The settings of a job that advice may change."""
 
     shards: int
     epochs: int
     servers: int = 1
     sends_all: bool = False
-    """Whether no codec makes its uploads smaller."""
+    """Whether its uploads are sent without a codec that makes them smaller."""
 
     @classmethod
     def of(cls, job: "Job") -> Self:
@@ -49,13 +49,13 @@ class JobSettings:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A change of a job, and what the model says that it brings."""
+    """A change of a job, with its gain by the model."""
 
     key: str
     now: int
     value: int
     gain: float
-    """Samples an hour with it, in those without."""
+    """Samples an hour with the change, divided by those without it."""
 
     def words(self) -> str:
         return f"set `{self.key}` to {self.value} (it is {self.now}), and the job runs about {self.gain:.1f} × as fast"
@@ -63,18 +63,19 @@ class SettingChange:
 
 @dataclass(frozen=True)
 class Advice:
-    """The group that takes most time, and the change that brings most; None: no change of the job brings much."""
+    """The group that takes most time, and the change that gains most; None: no change gains much."""
 
     group: str
     share: float
-    """The group's share of a subtask's cycle on its host, idle time included."""
+    """The group's fraction of a subtask's cycle on its host, idle time included."""
     cycle_s: float
-    """Mean seconds from a host's beginning with a subtask to its next one."""
+    """Mean seconds from a host's start of a subtask to its next start."""
     change: SettingChange | None
     smaller_bytes: float | None = None
-    """The size of a subtask's transfers, where they take longer than its training and no codec makes them smaller."""
+    """Bytes of a subtask's transfers, where they take longer than its training and no codec makes them smaller; else
+    None."""
     enough_shards: int | None = None
-    """Shards below which the job would learn less, where only that keeps the advice from naming fewer."""
+    """Shards below which the job would learn less, where only that limits the advice; else None."""
 
     def words(self) -> str:
         """Return the advice as text, with a sentence on slow links if transfers outlast training."""
@@ -109,20 +110,21 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     # Stages that wait while another subtask trains on the host are in no group: they cost nothing.
     shares = {name: sums.mean_s(*stages) for name, stages in _GROUPS.items()}
     is_server = _server_busy(profile, settings) > _BUSY
-    # Idle hosts look alike in the journal. Only the servers' own time tells whether they were the cause.
+    # Idle hosts look alike in the journal. Only the servers' own time shows whether they were the cause.
     shares["waiting for the server" if is_server else "idleness"] = idle_s
     cycle_s = sum(shares.values())
     group = max(shares, key=lambda name: shares[name])
     subtask = mean_subtask(sums)
     hosts, servers = measured_types(profile), measured_servers(profile, settings.servers)
     slots = round(sum(host.count * host.slots for host in hosts))
-    # The number of `vcdl check`, which also names a small fleet: a key that is set holds wherever the job goes next.
+    # The number of `vcdl check`, which also assumes a small fleet: a key that is set stays valid wherever the job runs
+    # next.
     enough = enough_shards(settings.epochs, max(slots, SMALL_FLEET))
     changes = list(_changes(hosts, servers, subtask, settings, enough))
     best = max(changes, key=lambda change: change.gain, default=None)
     is_worth = best is not None and best.gain >= _WORTH
     fewer = (change.gain for change in _changes(hosts, servers, subtask, settings, 1) if change.key == _SHARDS)
-    # Said as well, as the user would otherwise try fewer shards on seeing the share of the start-up.
+    # Reported as well, as the user would otherwise try fewer shards because of the start-up's fraction.
     is_held = not is_worth and max(fewer, default=0.0) >= _WORTH
     is_far = settings.sends_all and sums.mean_s(AWAY) > sums.mean_s(TRAIN)
     return Advice(
@@ -136,7 +138,7 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
 
 
 def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
-    """Return the share of their time in which the servers apply updates."""
+    """Return the fraction of their time in which the servers apply updates."""
     wall_s = profile.history.wall_s * settings.servers
     return profile.total().seconds.get(FOLD, 0.0) / wall_s if wall_s > 0 else 0.0
 
@@ -163,7 +165,7 @@ def _changes(
 
 
 def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> int:
-    """Shards of such a size that little of a subtask's time is not training, but enough that no slot waits."""
+    """Return the number of shards with which start-up is a small part of a subtask, but no slot waits."""
     # Samples with which the fixed part is _OVERHEAD of a subtask.
     needed = [(host.fixed_s + host.away_s) * (1 / _OVERHEAD - 1) / host.sample_s for host in hosts if host.sample_s > 0]
     if max(needed, default=0.0) <= 0:
@@ -173,7 +175,7 @@ def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> i
 
 
 def _outstanding(host: HostType, samples: float) -> float:
-    """Subtasks that a host needs at a time so that its slots are busy: those on the way are no more than it has."""
+    """Return how many subtasks a host needs at a time for busy slots, with at most as many in transfer as slots."""
     busy_s = host.busy_s(samples)
     return min(host.at_once, host.slots * (1.0 + host.away_s / busy_s)) if busy_s > 0 else host.at_once
 

@@ -1,4 +1,4 @@
-"""Differential runs of a job here: the same subtasks, each time with one more part, in rounds; workers live through."""
+"""Differential runs of a job on this machine: the same subtasks with one part added each time, in several rounds."""
 
 import itertools
 import os
@@ -34,30 +34,42 @@ _CUT_S = 0.6
 _TRIAL_BATCHES = 4
 """Batches of the trial that measures a subtask's length."""
 _SUBTASKS = range(2, 101)
-"""Subtasks of a worker in a run."""
+"""Least and most subtasks of a worker in a run."""
 _OWN_EPOCH = 1_000_000
-"""The runs' own subtasks are numbered from here, so that they never collide with the loop's, which start at 1."""
+"""First epoch number of the runs' own subtasks, so that they never collide with the loop's, which start at 1."""
 _WAIT_S = 0.1
-"""Seconds between two looks at the grid."""
+"""Seconds between two checks of the grid."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of differential runs."""
+    """The measurements of differential runs."""
 
     workers: int
     cut: int
-    """Parts into which a subtask was cut."""
+    """Number of parts into which a subtask was cut."""
     samples: int
-    """Samples of a subtask as it was measured."""
+    """Number of samples of such a part."""
     times_s: Mapping[str, Sequence[float]]
-    """Run → mean seconds of a subtask, one for each round; without COLD where no file leaves the page cache."""
+    """Run → mean seconds of a subtask, one for each round; without COLD where files cannot be evicted from the page
+    cache."""
 
 
 def differential_runs(
     job: Job, observer: RunObserver, worker_module: str = WORKER, rounds: int = 5, runs_s: float = 35.0
 ) -> Measured:
-    """Measure a job in a folder that is gone afterwards; all rounds together should take `runs_s`. Raises VcdlError."""
+    """Measure a job in a temporary folder; all rounds together should take `runs_s`.
+
+    Args:
+        job: The job.
+        observer: Receives the phases.
+        worker_module: The module of the worker processes.
+        rounds: Number of rounds.
+        runs_s: Seconds for all of them.
+
+    Raises:
+        VcdlError: The job cannot be measured.
+    """
     job = _measurable(job)
     with tempfile.TemporaryDirectory(prefix="vcdl-profile-") as path, ExitStack() as closing:
         folder = RunFolder(Path(path) / "run")
@@ -90,7 +102,7 @@ def differential_runs(
 
 
 def _measurable(job: Job) -> Job:
-    """Return the job without an end or a trial of rates, and with shards of one size."""
+    """Return the job without a stop condition or a trial of rates, and with shards of equal size."""
     ends = dict.fromkeys(("wall_time_s", "target_accuracy", "target", "patience"))
     # A run that ended in the middle of a round would measure an idle grid.
     stop = job.stop.model_copy(update={"epochs": _OWN_EPOCH - 1, **ends})
@@ -102,14 +114,14 @@ def _measurable(job: Job) -> Job:
 
 
 def _parts(job: Job, run: Run, sample_s: float) -> int:
-    """Parts of a subtask such that each is short enough, and has some batches."""
+    """Return into how many parts a subtask is cut, so that each is short but has some batches."""
     samples = max(run.prepared.shard_samples)
     wanted = samples * job.training.local_epochs * sample_s / _CUT_S
     return max(1, min(round(wanted), samples // (_TRIAL_BATCHES * job.training.batch_size)))
 
 
 class _Bench:
-    """Subtasks of one prepared run on a grid that is warm."""
+    """The subtasks of one prepared run on a grid whose workers are warmed up."""
 
     def __init__(self, run: Run, grid: LocalGrid, workers: int) -> None:
         self.run = run
@@ -120,11 +132,11 @@ class _Bench:
         self._folder.mkdir()
         self._in_memory, self._params = self._folder / "in_memory", self._folder / "params.h5"
         self._in_memory.touch()
-        shutil.copyfile(run.downloads().path(0), self._params)  # the loop discards the version one day
+        shutil.copyfile(run.downloads().path(0), self._params)  # copied, as the loop discards the version later
         self._can_evict = _can_evict(self._folder)
 
     def sample_s(self) -> float:
-        """Seconds of a sample, from some batches of each worker, trained twice: the first time compiles."""
+        """Return the seconds for a sample, from some batches of each worker, trained twice: the first time compiles."""
         job, few = self.run.job, self._folder / "few.npz"
         (x, y), weights = read_split(self.run.shard_files[0]), read_weights_of(self.run.shard_files[0])
         some = slice(_TRIAL_BATCHES * job.training.batch_size)
@@ -133,14 +145,15 @@ class _Bench:
         return times_s[-1] / (len(x[some]) * job.training.local_epochs)
 
     def warm_up(self) -> float:
-        """Train a whole shard on each worker, which keeps it from then on; returns the seconds of a subtask."""
+        """Train a whole shard on each worker, which keeps it in memory from then on; return a subtask's seconds."""
         self._train(self._workers, self._shards(self._workers))
         return self._train(self._workers, self._shards(self._workers))
 
     def round(self, count: int) -> Iterator[tuple[str, float]]:
         """Make all runs once, with `count` subtasks for each worker; yield their names and the seconds per subtask."""
         every = count * self._workers
-        # In turn within a round, and rounds after each other: other work on the machine then disturbs all runs alike.
+        # One after the other within a round, and then the next round, so that other work on the machine disturbs all
+        # runs alike.
         yield ALONE, self._train(1, itertools.repeat(self._in_memory, count))
         yield TOGETHER, self._train(self._workers, itertools.repeat(self._in_memory, every))
         yield WARM, self._train(self._workers, self._shards(every))
@@ -149,7 +162,7 @@ class _Bench:
         yield LOOP, self._train_in_loop(every)
 
     def close(self) -> None:
-        """Leave nothing of the job in a store elsewhere."""
+        """Remove the job's weights from a store elsewhere."""
         if self._loop is not None:
             self._loop.close()
         store = self.run.store()
@@ -173,7 +186,7 @@ class _Bench:
             now_s = time.perf_counter()
             for outcome in self._grid.claim():
                 if outcome.workunit not in is_open:
-                    continue  # the loop's, which takes it in its next run
+                    continue  # the loop's own, which is handled in its next run
                 if isinstance(outcome, GaveUp):
                     raise RunFolderError(f"a subtask cannot be trained here: {outcome.reason}")
                 is_open.remove(outcome.workunit)
@@ -187,7 +200,7 @@ class _Bench:
         return item.workunit.name
 
     def _train_in_loop(self, count: int) -> float:
-        """Let the loop hand out `count` further subtasks and apply earlier ones; return as `_train`."""
+        """Let the loop submit `count` further subtasks and apply earlier ones; return mean seconds like `_train`."""
         if self._loop is None:
             # One loop for all rounds: opening it reads the journal and writes a session.
             self._loop = Loop.of(self.run, self._grid, self._grid)
@@ -196,7 +209,7 @@ class _Bench:
         while cycles.count < count:
             for recorded in self._loop.step():
                 match recorded.event:
-                    # Sendings of the round before come with the first step and are not of this run.
+                    # Starts of the round before are reported with the first step and do not belong to this run.
                     case WorkunitSent(host=host) if recorded.time_s >= since_s:
                         cycles.begins(host, recorded.time_s)
                     case WorkunitFailed(reason=reason):
@@ -209,7 +222,11 @@ class _Bench:
         return cycles.mean_s
 
     def _wait(self) -> None:
-        """Raises RunFolderError on a full disk, which a run would wait for."""
+        """Wait for the grid.
+
+        Raises:
+            RunFolderError: The disk is full, for which a run would wait.
+        """
         self._grid.wait(_WAIT_S)
         if self._grid.shortage is not None:
             raise self._grid.shortage
@@ -224,18 +241,18 @@ class _Bench:
 
 
 class _Cycles:
-    """Times from a worker's begin with a subtask to its next one, or to the end of its last one."""
+    """Times from a worker's start of a subtask to its next start, or to the end of its last subtask."""
 
     def __init__(self) -> None:
         self._times_s: list[float] = []
         self._since_s: dict[str, float] = {}
         self._last_s: dict[str, float] = {}
-        """Worker → the time of its last subtask, if it has not started another one."""
+        """Worker → the time of its last event, if it has not started another subtask."""
 
     def begins(self, worker: str, now_s: float) -> None:
         """Record that a worker starts a subtask."""
         if worker in self._since_s:
-            # From begin to begin, so that the time between two subtasks is in the cycle.
+            # From start to start, so that the time between two subtasks is included.
             self._times_s.append(now_s - self._since_s[worker])
         self._since_s[worker] = now_s
         self._last_s.pop(worker, None)
@@ -246,12 +263,12 @@ class _Cycles:
 
     @property
     def count(self) -> int:
-        """Their number."""
+        """Number of cycles."""
         return len(self._times_s)
 
     @property
     def mean_s(self) -> float:
-        """Their mean, in seconds."""
+        """Mean seconds of a cycle."""
         return statistics.mean([*self._times_s, *self._last_s.values()])
 
 
@@ -265,7 +282,7 @@ def _evict(path: Path) -> None:
 
 def _can_evict(folder: Path) -> bool:
     """Return whether files of a folder can be evicted from the page cache, unlike in memory or on macOS."""
-    # Asked of the file system by trying it: tmpfs accepts the advice and keeps the pages.
+    # Tested by trying it: tmpfs accepts the advice and keeps the pages.
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False
     probe = folder / "probe"
@@ -273,7 +290,7 @@ def _can_evict(folder: Path) -> bool:
     _evict(probe)
     with probe.open("rb") as file:
         try:
-            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)  # which also begins to read it
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)  # this also starts reading it
         except BlockingIOError:
             return True
         except OSError:

@@ -1,4 +1,4 @@
-"""A file of hosts with measured speeds, for `vcdl plan --hosts`; docs/planner.md explains its keys."""
+"""Read a file of hosts with measured speeds, for `vcdl plan --hosts`; docs/planner.md explains its keys."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,24 +18,24 @@ class HostSettings(Section):
     name: Annotated[str, kinds.text(r"[\w.][\w .+/-]{0,60}", "a name")]
     count: Annotated[int, kinds.whole(1, 1_000_000)] = 1
     slots: Annotated[int, kinds.whole(1, 10_000)] = 1
-    """Subtasks that one of them trains at a time."""
+    """Number of subtasks that one host trains at a time."""
     samples_per_s: Annotated[float, kinds.at_least(1e-6)]
-    """Speed of one slot, as `vcdl hosts` or `vcdl profile` measured it."""
+    """Samples a second of one slot, as `vcdl hosts` or `vcdl profile` measured it."""
     fixed_s: _NotNegative = 0.0
     """Seconds of a subtask in addition to its training."""
     away_s: _NotNegative = 0.0
-    """Seconds of a subtask on the way."""
+    """Seconds of a subtask's transfers."""
     usd_per_h: _NotNegative = 0.0
     spot_usd_per_h: _NotNegative | None = None
 
 
 class HostsFile(Section):
-    """The hosts that a job could have, all together."""
+    """All hosts that a job could have."""
 
     hosts: Annotated[tuple[HostSettings, ...], list_of_sections(HostSettings)]
 
     def choice(self) -> Choice:
-        """Return all of them as one choice."""
+        """Return all hosts as one choice."""
         types = tuple(
             HostType(one.name, one.count, one.fixed_s, 1.0 / one.samples_per_s, one.away_s, one.slots, one.slots)
             for one in self.hosts
@@ -50,5 +50,9 @@ class HostsFile(Section):
 
 
 def load_hosts(path: Path) -> HostsFile:
-    """Read a file of hosts. Raises JobError with all that is wrong."""
+    """Read a file of hosts.
+
+    Raises:
+        JobError: A line for each mistake.
+    """
     return load_section(HostsFile, HOSTS, path)

@@ -1,4 +1,4 @@
-"""The profile of a run, started from the cache in its journal, so that a long one is added up once."""
+"""The profile of a run, cached in its journal, so that a long journal is summed only once."""
 
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
@@ -6,5 +6,9 @@ from vcdl.profile.stages import RunProfile
 
 
 def kept_profile(journal: Journal) -> KeptState[RunProfile]:
-    """Return the profile, starting from the cache. Raises JournalError."""
+    """Return the profile, starting from the cache.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     return KeptState(journal, "profile", RunProfile(), code=("profile",)).load()

@@ -1,4 +1,4 @@
-"""The speed of this machine for a job, from some of its subtasks, trained here by the job's own workers."""
+"""Measure the speed of this machine for a job, by training some of its subtasks with the job's own workers."""
 
 import os
 import tempfile
@@ -19,11 +19,11 @@ from vcdl.run.reading import journal_of
 MOST_S = 40.0
 """Longest measurement, in seconds of training."""
 _STEADY = 8
-"""Subtasks that are measured once the evaluator has started, which takes a part of the processors."""
+"""Subtasks that are measured once the evaluator has started, which uses a part of the processors."""
 
 
 class _PauseAfterSubtasks(RunObserver):
-    """Pauses a run once some subtasks were trained undisturbed."""
+    """An observer that pauses a run once some subtasks were trained undisturbed."""
 
     def __init__(self, folder: RunFolder, subtasks: int) -> None:
         self._folder, self._left = folder, subtasks
@@ -38,7 +38,11 @@ class _PauseAfterSubtasks(RunObserver):
 
 
 def measured_run(folder: RunFolder) -> RunProfile:
-    """Return the profile of a run, also while it runs. Raises RunFolderError if it has no update."""
+    """Return the profile of a run, also while it runs.
+
+    Raises:
+        RunFolderError: It has no update yet.
+    """
     with journal_of(folder) as journal:
         profile = RunProfile.of(() if journal is None else journal.stream())
     if not profile.by_host:
@@ -51,7 +55,9 @@ def measured_run(folder: RunFolder) -> RunProfile:
 def measured_here(job: Job) -> RunProfile:
     """Return the profile of the job's first subtasks, for at most MOST_S.
 
-    Raises VcdlError, RunFolderError without update.
+    Raises:
+        VcdlError: The job cannot be trained.
+        RunFolderError: No update was made.
     """
     stop = job.stop.model_copy(update={"wall_time_s": MOST_S, "target_accuracy": None, "target": None})
     workers = job.grid.workers if isinstance(job.grid.workers, int) else os.cpu_count() or 1
@@ -71,5 +77,5 @@ def measured_here(job: Job) -> RunProfile:
         raise RunFolderError(
             f"no subtask came to its end within {MOST_S:g} s here: plan with a run's measurements, `vcdl plan JOB RUN`"
         )
-    # Of few steady subtasks the mean would be noise, so that all of them are better.
+    # The mean of few steady subtasks would be noise, so all subtasks are used then.
     return steady if steady.total().subtasks >= _STEADY else profile

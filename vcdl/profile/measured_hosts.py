@@ -1,4 +1,4 @@
-"""The hosts of a run as the planner's model knows them, by what its profile measured."""
+"""Convert a run's measured hosts and servers for the planner's model."""
 
 import math
 import statistics
@@ -12,11 +12,12 @@ from vcdl.profile.stages import AWAY, FOLD, OF_HOST, ONCE, SERVER, TRAIN, RunPro
 from vcdl.report.wording import grouped
 
 _HALF_FREE = 0.2
-"""A slot that was used for less than this is no slot of its own."""
+"""Busy fraction below which a slot is not counted as one, because it was hardly used."""
 _FINAL = 3
 """Evaluations after the last subtask: of its epoch, and of both final splits."""
 _MOST_TIMES = 8.0
-"""Most that a slot counts of the median one: of lognormal speeds with a spread of 0.45 two in a million are as fast."""
+"""Highest speed of a slot that is counted, as a multiple of the median one: of lognormal speeds with a spread of 0.45
+two in a million are as fast."""
 _FIXED = tuple(stage for stage in OF_HOST if stage != TRAIN)
 
 
@@ -48,7 +49,7 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
 
 
 def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
-    """Return a class of hosts for the model: seconds that a subtask needs, and how many a host has at a time."""
+    """Return a class of hosts for the model: seconds of a subtask, and how many a host has at a time."""
     sums, uses = profile.total(measured.hosts), [profile.hosts[host] for host in measured.hosts]
     at_once = sum(use.most_out for use in uses) / len(uses)
     at_work_s = sum(use.at_work_s for use in uses)
@@ -57,13 +58,13 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
     once_s = sums.mean_s(*ONCE) * subtasks / sums.compiled if 0 < sums.compiled < sums.subtasks else 0.0
     fixed = tuple(stage for stage in _FIXED if not once_s or stage not in ONCE)
     busy_s = sums.mean_s(*fixed, TRAIN)
-    # A profile that begins later has no such times in it.
+    # A profile that starts later does not include such times.
     at_work_s -= once_s * sums.compiled if profile.since_s == 0.0 else 0.0
-    # Little's law: as many are trained at a time as come a second, by the seconds that each takes.
+    # Little's law: the number in training is the arrivals a second times the seconds of each.
     trained = subtasks * busy_s / at_work_s if at_work_s > 0 else 1.0
     slots = max(1.0, min(at_once, math.ceil(trained - _HALF_FREE)))
-    # The rest of a slot's time is between two subtasks: the client notices the end, and starts the next process. Where
-    # a host has no more than it trains, its slot also waits until the last one is folded in.
+    # Otherwise a slot waits between two subtasks: the client notices the end, and starts the next process. If a host
+    # has no more subtasks than it trains, its slot also waits until the last one is folded.
     waits_s = sums.mean_s(AWAY, SERVER, FOLD) if at_once <= slots else 0.0
     between_s = max(0.0, slots * at_work_s / subtasks - busy_s - waits_s)
     return HostType(
@@ -84,9 +85,9 @@ def measured_types(profile: RunProfile) -> list[HostType]:
 
 
 def mean_slot_s(types: Sequence[HostType], samples: float) -> float:
-    """Return the seconds of a subtask on a slot of mean speed; 0: no type says how long it takes.
+    """Return the seconds of a subtask on a slot of mean speed; 0: no type has a measured speed.
 
-    A speed counts at most _MOST_TIMES the median slot's, because a host may claim any.
+    A speed counts as at most _MOST_TIMES the median slot's, because a host may claim any.
     """
     slots = [(one.busy_s(samples), one.count * one.slots) for one in types if one.busy_s(samples) > 0]
     if not slots:
@@ -102,17 +103,17 @@ def measured_servers(profile: RunProfile, count: int) -> Servers:
 
 
 def mean_subtask(sums: StageSums) -> Subtask:
-    """Return the mean subtask."""
+    """Return the mean subtask of some sums."""
     count = max(1, sums.subtasks)
     return Subtask(sums.samples / count, sums.bytes_up / count, sums.bytes_down / count)
 
 
 def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: int) -> Work:
-    """Return a job of `subtasks` subtasks, with the measured run's start and end, including the evaluator's start."""
+    """Return a job of `subtasks` subtasks, with the measured run's start and end times, including the evaluator's."""
     first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
     evaluator_s = profile.first_measured_s or 0.0
     if profile.history.finished:
-        # A run that has ended shows its end. That of another is estimated from its evaluations.
+        # The end of a finished run was measured. Otherwise it is estimated from its evaluations.
         end_s = profile.history.wall_s - max(profile.last_applied_s, evaluator_s)
     else:
         end_s = _FINAL * statistics.median(profile.evaluations_s or [0.0])
@@ -121,7 +122,7 @@ def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: i
 
 def _drift(profile: RunProfile) -> float:
     """Return the relative change of hosts' speed between epochs and from now on: σ · √(1 + 1/n); 0: unknown."""
-    count, squares = 0, 0.0  # of each epoch's mean as a ratio to its host's, which are 1 on average
+    count, squares = 0, 0.0  # each epoch's mean divided by its host's mean, so that the average is 1
     for means in profile.steady.values():
         epochs, sum_s, sum_of_squares = means.moments()
         if epochs > 1 and sum_s > 0:

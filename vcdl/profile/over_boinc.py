@@ -1,4 +1,4 @@
-"""The network stall of a job over a BOINC project: some subtasks of it, trained by the project's clients."""
+"""Measure the network stall of a job over a BOINC project, from some subtasks trained by the project's clients."""
 
 import math
 import time
@@ -13,14 +13,15 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, journal_of
 
 _SUBTASKS = 8
-"""Subtasks that are enough."""
+"""Subtasks that are measured, enough for a median."""
 _TIMEOUT_S = 900.0
 
 
 def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
-    """Measure the network's stall of a submitted job, and stop it after some subtasks.
+    """Measure the network stall of a submitted job, and stop the job after some subtasks.
 
-    Raises GridError if none comes.
+    Raises:
+        GridError: No subtask was uploaded.
     """
     begun_s = time.monotonic()
 
@@ -32,7 +33,7 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
     try:
         wait_until(has_enough, _TIMEOUT_S, every_s=2.0)
     finally:
-        # Whatever happened: a measured job must not stay on the volunteers' machines.
+        # In any case: a measured job must not stay on the volunteers' machines.
         pause(folder)
     profile = _profile(folder)
     if not profile.total().told:
@@ -44,9 +45,9 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
 
 
 def stall_of(profile: RunProfile) -> Stall:
-    """Return the network's stall in a run: the part of a subtask's way not hidden by other training on its host.
+    """Return the network stall in a run: the part of a subtask's transfers not hidden by other training on its host.
 
-    Hosts are counted with the fewest slots that explain what they trained.
+    A host's number of slots is the lowest that explains how much it trained.
     """
     sums, slots_s = profile.total(), 0.0
     for host, use in profile.hosts.items():
@@ -56,7 +57,7 @@ def stall_of(profile: RunProfile) -> Stall:
             slots_s += at_work_s * math.ceil(own.subtasks * own.mean_s(*OF_HOST) / at_work_s)
     on_host_s = sums.mean_s(*OF_HOST)
     waited_s = slots_s / max(1, sums.subtasks) - on_host_s
-    # At most the way itself, as a host may also wait for new work.
+    # At most the transfers themselves, as a host may also wait for new work.
     return network_stall(min(max(0.0, waited_s), sums.mean_s(AWAY)), on_host_s)
 
 

@@ -1,4 +1,4 @@
-"""A run's profile as a table, as a picture, and as JSON."""
+"""Show a run's profile as a table, as a picture, and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LEAST = 0.005
-"""Smallest share with a line of its own, since less cannot be acted upon."""
+"""Least fraction with a line of its own, because smaller ones cannot be acted upon."""
 _COLUMNS = 6
 """Most columns next to all hosts, so that they fit a terminal; further ones are in --json."""
 _INCHES = (8.0, 5.4)
 _MANY = 40
-"""Bars above which there is no gap between them."""
+"""Number of bars from which on there is no gap between them."""
 
 
 def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
-    """Return the sentence and the table by stage: for all, and by class of hosts or epoch if there are several."""
+    """Return the advice and the table by stage: for all, and by class of hosts or epoch if there are several."""
     whole, classes = profile.total(), host_classes(profile)
     lines = [advice.words(), ""] if advice is not None else []
     columns = [("all", whole)]
@@ -35,12 +35,12 @@ def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
         columns += [(f"epoch {epoch}", profile.by_epoch[epoch]) for epoch in _ends(epochs)]
     lines += _table(columns)
     lines.append("")
-    lines += _beside(profile, whole)
+    lines += _remainder_lines(profile, whole)
     return lines
 
 
 def beside_lines(profiles: Mapping[str, RunProfile]) -> list[str]:
-    """Return the table by stage with a column for each of some runs, by their names."""
+    """Return the table by stage with a column for each run, by the runs' names."""
     return _table([(name, profile.total()) for name, profile in profiles.items()])
 
 
@@ -60,7 +60,11 @@ def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
 
 
 def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
-    """Draw a mean subtask's stages by epoch, and by class of hosts if several. Raises RunFolderError."""
+    """Draw a mean subtask's stages by epoch, and by class of hosts if several.
+
+    Raises:
+        RunFolderError: The picture cannot be written.
+    """
     figure = new_figure(*_INCHES)
     classes = host_classes(profile)
     above, *below = figure.subplots(1 + (len(classes) > 1), 1, squeeze=False).flat
@@ -107,8 +111,8 @@ def _cell(sums: StageSums, stage: str) -> str:
     return f"{sums.mean_s(stage):.2f} s {sums.mean_s(stage) / turnaround_s:4.0%}" if turnaround_s > 0 else "–"
 
 
-def _beside(profile: RunProfile, whole: StageSums) -> list[str]:
-    """Time that is no stage of a subtask which counted."""
+def _remainder_lines(profile: RunProfile, whole: StageSums) -> list[str]:
+    """Return the lines below the stage table: idle time, wasted subtasks, and subtasks without reported stages."""
     lines = []
     active_s = sum(host.active_s for host in profile.hosts.values())
     if active_s > 0:

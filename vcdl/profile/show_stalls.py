@@ -1,4 +1,4 @@
-"""The stalls of a job in words, as a table, as a picture, and as JSON."""
+"""Show the stalls of a job in words, as a table, as a picture, and as JSON."""
 
 import statistics
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ _CURES = {
     NETWORK: "`transport` can send less (docs/codecs.md, Uploads that fit the link)",
 }
 _UNSTEADY = 0.2
-"""Difference of two rounds above which stalls cannot be seen, because other work on the machine hides them."""
+"""Relative difference of two rounds above which stalls cannot be seen, because other work on the machine hides them."""
 _INCHES = (8.0, 3.4)
 
 
 def stall_sentence(measured: Measured, found: Sequence[Stall]) -> str:
-    """Return a sentence that names the largest stall on this machine and what reduces it, or that none stands out."""
+    """Return a sentence on the largest stall on this machine with its cure, or that there is none."""
     stall = greatest(found)
     if stall is None:
         workers = plural(measured.workers, "worker")
@@ -84,7 +84,11 @@ def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
 
 
 def draw_stalls(measured: Measured, found: Sequence[Stall], output: Path, title: str) -> None:
-    """Draw the stalls, a bar each, with a dot for each round. Raises RunFolderError."""
+    """Draw a bar for each stall, with a dot for each round.
+
+    Raises:
+        RunFolderError: The picture cannot be written.
+    """
     figure = new_figure(*_INCHES)
     from matplotlib.ticker import PercentFormatter
 

@@ -1,4 +1,4 @@
-"""The stages of subtasks, from a run's journal; they add up to the time from creation to folding."""
+"""The stages of subtasks, computed from a run's journal; they sum to the time from creation to application."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -55,27 +55,27 @@ MEANINGS: Mapping[str, str] = {
 OF_HOST = ("start", "build", "prepare", "first", TRAIN, "paused", "checkpoint", "write")
 """The stages in which a subtask occupies its host."""
 ONCE = ("build", "first")
-"""Stages of a process before its first subtask."""
+"""Stages that a process has once, before its first subtask."""
 _NOTICED_S = 2.0
-"""Seconds by which the server may notice a sending too late."""
+"""Seconds by which the server may notice a start too late."""
 _Ended = UpdateRefused | ResultRefused | UpdateSuperseded | WorkunitFailed | WorkunitCancelled
 LOST, REFUSED, SUPERSEDED, CANCELLED = "lost", "refused", "superseded", "cancelled"
 
 
 @dataclass
 class StageSums:
-    """Sums over subtasks that were folded in."""
+    """Sums over subtasks that were folded."""
 
     subtasks: int = 0
     samples: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
     told: int = 0
-    """Subtasks whose client reported its stages, and was believed."""
+    """Number of subtasks whose client reported possible stages."""
     compiled: int = 0
-    """Subtasks that were the first of their process."""
+    """Number of subtasks that were the first of their process."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds by stage."""
+    """Stage → seconds over all subtasks."""
 
     def add(self, other: "StageSums") -> None:
         """Add the sums over other subtasks."""
@@ -89,19 +89,19 @@ class StageSums:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def mean_s(self, *stages: str) -> float:
-        """Mean seconds of a subtask in some stages; without any, in all of them."""
+        """Return the mean seconds of a subtask in some stages; without arguments, in all."""
         return sum(self.seconds.get(stage, 0.0) for stage in stages or STAGES) / max(1, self.subtasks)
 
 
 @dataclass
 class EpochMeans:
-    """Accumulates a host's mean subtask time per epoch. A closed epoch is reduced to sums."""
+    """A host's mean subtask time by epoch. A closed epoch is reduced to sums."""
 
     epochs: int = 0
     sum_s: float = 0.0
     sum_of_squares: float = 0.0
     open: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Epoch → subtasks and their seconds."""
+    """Epoch → number of its subtasks, and their seconds."""
 
     def add(self, epoch: int, seconds: float) -> None:
         """Add a subtask of an epoch."""
@@ -109,7 +109,7 @@ class EpochMeans:
         self.open[epoch] = count + 1, before_s + seconds
 
     def close(self, epoch: int) -> None:
-        """Record that nothing more is expected of an epoch."""
+        """Record that an epoch has ended, and reduce it to sums."""
         if counted := self.open.pop(epoch, None):
             mean_s = counted[1] / counted[0]
             self.epochs += 1
@@ -125,26 +125,26 @@ class EpochMeans:
 
 @dataclass
 class HostUse:
-    """The use of a host's time."""
+    """How a host's time is used."""
 
     out: dict[str, float] = field(default_factory=dict)
-    """Workunit that it has → active seconds at which it got it."""
+    """Workunit that it is training → active seconds at which it got it."""
     most_out: int = 0
     """Most workunits that it ever had at once."""
     busy_s: float = 0.0
-    """Seconds in which it had any, up to the last time that it had none."""
+    """Seconds in which it had any workunit, up to the last time that it had none."""
     first_s: float | None = None
-    """Active seconds at which it got its first one."""
+    """Active seconds at which it got its first workunit; None: it got none."""
     last_s: float = 0.0
     """Active seconds of its last event."""
     machine: str = ""
-    """What its client last said of it; empty: nothing, as older ones do."""
+    """Its client's last description of the machine; empty: none, as from older clients."""
     backend: str = ""
     _since_s: float = 0.0
-    """Active seconds since which it has had some, while it has."""
+    """Active seconds since which it has had a workunit, while it has one."""
 
     def takes(self, workunit: str, now_s: float) -> None:
-        """Note that the host got a workunit."""
+        """Record that the host got a workunit."""
         if not self.out:
             self._since_s = now_s
         self.first_s = now_s if self.first_s is None else self.first_s
@@ -153,7 +153,7 @@ class HostUse:
         self.last_s = now_s
 
     def ends(self, workunit: str, now_s: float) -> None:
-        """Note that the host no longer has a workunit; nothing when it had none."""
+        """Record that the host no longer has a workunit; do nothing if it had none."""
         if self.out.pop(workunit, None) is None:
             return
         self.last_s = now_s
@@ -168,39 +168,39 @@ class HostUse:
 
     @property
     def at_work_s(self) -> float:
-        """Seconds in which it had something to do."""
+        """Seconds in which it had a workunit."""
         return self.busy_s + (self.last_s - self._since_s if self.out else 0.0)
 
     @property
     def idle_s(self) -> float:
-        """Seconds between its first and last event in which it had nothing to do."""
+        """Seconds between its first and last event in which it had no workunit."""
         return max(0.0, self.active_s - self.at_work_s)
 
 
 @dataclass
 class RunProfile:
-    """The stages of a run's subtasks; `follow` each event in the order of the journal, then read."""
+    """The stages of a run's subtasks: pass each event to `follow` in order, then read the fields."""
 
     by_host: dict[str, StageSums] = field(default_factory=dict)
     by_epoch: dict[int, StageSums] = field(default_factory=dict)
     steady: dict[str, EpochMeans] = field(default_factory=dict)
-    """Host → the seconds that subtasks occupied it, without what a process does once."""
+    """Host → the seconds that subtasks occupied it, by epoch, without a process's one-time stages."""
     hosts: dict[str, HostUse] = field(default_factory=dict)
     wasted: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Reason → number of subtasks, and the seconds that a host had them."""
+    """Reason → number of wasted subtasks, and the seconds that hosts had them."""
     history: JobHistory = field(default_factory=JobHistory)
     last_applied_s: float = 0.0
-    """Active seconds at which the last subtask was folded in."""
+    """Active seconds at which the last subtask was folded."""
     since_s: float = 0.0
-    """Active seconds before which no subtask's time counts but a process' start: others start meanwhile."""
+    """Active seconds before which only the one-time stages of processes are counted, as other processes still start."""
     first_measured_s: float | None = None
-    """Active seconds at which the evaluator had measured its first version."""
+    """Active seconds at which the evaluator had measured its first version; None: it has not."""
     evaluations_s: list[float] = field(default_factory=list)
     """Seconds of each evaluation."""
     _created: dict[str, float] = field(default_factory=dict)
     """Open workunit → active seconds at its creation."""
     _sent: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
-    """Open workunit → host → active seconds at which it got it, and the bytes that it had to fetch."""
+    """Open workunit → host → active seconds at which it got it, and the bytes that it had to download."""
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
@@ -214,7 +214,7 @@ class RunProfile:
         """Apply the next journal event."""
         # First, as the active time of this event follows from it.
         self.history.follow(recorded)
-        now_s = self.history.wall_s  # active time: the pauses of the run are no stage
+        now_s = self.history.wall_s  # active time: pauses of the run are no stage
         match event := recorded.event:
             case WorkunitCreated():
                 self._created[event.workunit] = now_s
@@ -243,7 +243,7 @@ class RunProfile:
                 pass
 
     def machine(self, host: str) -> tuple[int, int, str]:
-        """Return the bytes that a host fetched and sent for what was folded in, and its machine in words."""
+        """Return the bytes that a host downloaded and uploaded for folded subtasks, and its machine in words."""
         sums, use = self.by_host.get(host, StageSums()), self.hosts.get(host, HostUse())
         return sums.bytes_down, sums.bytes_up, ", ".join(word for word in (use.backend, use.machine) if word)
 
@@ -262,15 +262,15 @@ class RunProfile:
 
     @property
     def idle_s(self) -> float:
-        """Seconds in which hosts had nothing to do, over all hosts."""
+        """Seconds without a workunit, over all hosts."""
         return sum(host.idle_s for host in self.hosts.values())
 
     def _apply(self, event: UpdateApplied, now_s: float) -> None:
         self.last_applied_s = now_s
         created_s = self._created.pop(event.workunit, None)
         sendings = self._sent.pop(event.workunit, {})
-        # Journals of older versions name no host with the upload. The last one that got the workunit most likely
-        # brought it.
+        # Journals of older versions do not name an upload's host. The last one that got the workunit most likely
+        # uploaded it.
         host = event.host or next(reversed(sendings), "")
         # A second host that had it as well is free from now on: BOINC and pools withdraw its copy.
         for other in sendings:
@@ -282,7 +282,7 @@ class RunProfile:
         sent_s, bytes_down = sendings.get(host, (created_s, 0))
         epoch = WorkunitName.parse(event.workunit).epoch
         stages = stages_of(event, now_s - created_s, now_s - sent_s)
-        # Only what its process does once still counts: others will start later, too.
+        # Only the one-time stages of its process count: others will start later, too.
         if sent_s < self.since_s:
             once = {stage: stages[stage] for stage in ONCE} if "first" in event.times_s else {}
             self._add(host, epoch, StageSums(compiled=len(once) > 0, seconds=once))
@@ -324,7 +324,7 @@ class RunProfile:
 
 
 def stages_of(event: UpdateApplied, turnaround_s: float, with_host_s: float) -> dict[str, float]:
-    """Seconds by stage of a folded update, none negative; what is measured close to the chain's end counts first."""
+    """Return the seconds by stage of a folded update, none negative; stages near the end have priority."""
     left_s = max(0.0, turnaround_s)
     stages: dict[str, float] = {}
 
@@ -333,7 +333,7 @@ def stages_of(event: UpdateApplied, turnaround_s: float, with_host_s: float) -> 
         stages[stage] = min(left_s, max(0.0, seconds))
         left_s -= stages[stage]
 
-    # From the end: the server measured these itself. What the client tells is scaled to the time that is left.
+    # From the end: the server measured these itself. The client's claims are scaled to the rest of the time.
     take(FOLD, event.fold_s or 0.0)
     take(SERVER, event.waited_s or 0.0)
     with_host_s -= stages[FOLD] + stages[SERVER]

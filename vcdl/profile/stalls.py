@@ -1,7 +1,8 @@
 """Stalls by differential runs, as Stash defines them (Sharma et al., arXiv 2208.14344, after DS-Analyzer, VLDB 2021).
 
-T(run) is the time of the same samples. A stall is what one more part adds, in per cent of the run that has it; the
-network's in per cent of the run without it. Its authors' script computes another fetch stall, T(cold) − prepare.
+T(run) is the time of the same samples. A stall is the time that one more part adds, as a fraction of the run that has
+it; the network's as a fraction of the run without it. The authors' script computes another fetch stall, T(cold) −
+prepare.
 """
 
 import statistics
@@ -16,7 +17,7 @@ RUNS: Mapping[str, str] = {
     COLD: "all workers, shards read from the disk",
     LOOP: "all workers, the parameter server too",
 }
-"""The differential runs, and what takes part in each."""
+"""Run → the parts that it includes, in words."""
 INTERCONNECT, PREPARE, FETCH, SERVER, NETWORK = "interconnect", "prepare", "fetch", "server", "network"
 _DIFFERENCES = {INTERCONNECT: (TOGETHER, ALONE), PREPARE: (WARM, TOGETHER), FETCH: (COLD, WARM), SERVER: (LOOP, WARM)}
 """Stall → the run that has it, and the one that lacks it."""
@@ -28,7 +29,7 @@ MEANINGS: Mapping[str, str] = {
     NETWORK: "files are on the way to BOINC's clients and back",
 }
 WORTH = 0.05
-"""Smallest share that is called a stall, because less does not stand out from noise."""
+"""Least fraction that is reported as a stall, because a smaller one is within noise."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +40,30 @@ class Stall:
     seconds: float
     """Median seconds of a subtask."""
     shares: tuple[float, ...]
-    """Shares by round; below 0 where the machine's other work outweighed the stall."""
+    """Fractions by round; negative where the machine's other work outweighed the stall."""
 
     @property
     def share(self) -> float:
-        """The median share, never below 0."""
+        """The median fraction, at least 0."""
         return max(0.0, statistics.median(self.shares))
 
     @property
     def is_worth_a_word(self) -> bool:
-        """Whether it is large enough, and there in three rounds of four: no doing of the machine's other work."""
+        """Whether it is large enough, and in three rounds of four, so that it is not the machine's other work."""
         return self.share >= WORTH and sorted(self.shares)[len(self.shares) // 4] > 0.0
 
     @property
     def gain(self) -> float:
-        """Samples an hour without the stall, in those with it."""
+        """Samples an hour without the stall, divided by those with it."""
         return 1.0 + self.share if self.name == NETWORK else 1.0 / max(1e-9, 1.0 - self.share)
 
 
 def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Stall]:
-    """Return the stalls between runs that were both made.
+    """Return the stalls between pairs of runs that were both measured.
 
     Args:
-        times_s: Run → seconds of a subtask.
-        cut: Into how many parts subtasks were cut.
+        times_s: Run → seconds of a subtask, by round.
+        cut: Number of parts into which subtasks were cut.
     """
     found = []
     for name, (with_it, without) in _DIFFERENCES.items():
@@ -71,7 +72,8 @@ def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Sta
             # Pairs of one round, which were measured within seconds of each other.
             added = [more - less for more, less in pairs]
             whole = [
-                # The server's work is the same for a subtask of any size, so a cut one would exaggerate its share.
+                # The server's work is the same for a subtask of any size, so a cut subtask would exaggerate its
+                # fraction.
                 (cut if name == SERVER else 1.0) * less + extra
                 for (_, less), extra in zip(pairs, added, strict=True)
             ]
@@ -80,12 +82,12 @@ def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Sta
 
 
 def network_stall(away_s: float, on_host_s: float) -> Stall:
-    """Return the network's stall of a subtask; T(1 machine) is its time on the host."""
+    """Return the network stall of a subtask; T(1 machine) is its time on the host."""
     return Stall(NETWORK, away_s, (_share(away_s, on_host_s),))
 
 
 def greatest(found: Sequence[Stall]) -> Stall | None:
-    """Return the stall whose end would gain most; None if none is worth mentioning."""
+    """Return the stall with the largest gain if removed; None if none is worth mentioning."""
     return max((stall for stall in found if stall.is_worth_a_word), key=lambda stall: stall.gain, default=None)
 
 

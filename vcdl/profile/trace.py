@@ -1,9 +1,9 @@
-"""A run's journal as a trace in Chrome's JSON format, which Perfetto and chrome://tracing show as a time line.
+"""Write a run's journal as a trace in Chrome's JSON format, which Perfetto and chrome://tracing show as a time line.
 
 A host is a process with a thread for each subtask that it has at a time. Below a subtask are the stages that its client
-reported. A client reports durations and no moments, so its stages end where its upload came: an upload's own time is
-the gap before them. Folds and evaluations are threads of the process `server`. Times are microseconds since the first
-event.
+reported. A client reports durations and no moments, so its stages are drawn to end at its upload's arrival: the
+upload's own time is the gap before them. Folds and evaluations are threads of the process `server`. Times are
+microseconds since the first event.
 
 Format: "Trace Event Format", the JSON object form with complete events (`ph: X`).
 """
@@ -31,7 +31,7 @@ def write_trace(events: Iterable[Recorded], file: Path) -> int:
 
     Args:
         events: The whole journal, in order.
-        file: Where to write; it is there whole or not at all.
+        file: The file, which is written as a whole or not at all.
 
     Returns:
         The number of subtasks in it.
@@ -84,7 +84,7 @@ class _Trace:
     def _of_span(self, span: Span, process: int, lane: int) -> Iterator[Slice]:
         yield self._slice(span.workunit, process, lane, span.begin_s, span.end_s, {"fate": span.fate.value})
         time_s, event = self.applied.get(span.workunit, (0.0, None))
-        # Another attempt at the subtask counts: of this one the journal has no stages.
+        # Another attempt at the subtask was applied: the journal has no stages of this one.
         if event is None or time_s != span.end_s:
             return
         with_host_s = span.end_s - span.begin_s

@@ -1,4 +1,4 @@
-"""`python -m vcdl.profile.worker`, of differential runs: an empty shard file asks for the last samples again."""
+"""`python -m vcdl.profile.worker`: the worker of differential runs; an empty shard file means the last samples."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from vcdl.wire.workunit import SHARD_FILE, Normalisation
 
 
 class KeptShard:
-    """Reads shards, and gives the newest one again where the file is empty."""
+    """Reads shards, and returns the newest one again for an empty file."""
 
     def __init__(self, read: ShardReader = read_shard) -> None:
         self._read = read

@@ -1,4 +1,4 @@
-"""The contract of an update rule, and the update that it gets."""
+"""The interface of an update rule, and the update that it applies."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -13,12 +13,12 @@ from vcdl.yaml_schema.section import Section
 
 @dataclass(frozen=True)
 class Update:
-    """One upload in the form that a rule gets."""
+    """One upload in the form that a rule receives."""
 
     weights: Vector
     """The client's weights C, shape (n,)."""
     epoch: int
-    """Counted from 1."""
+    """The epoch of the subtask, counted from 1."""
     staleness: int
     """τ: server version now − the client's base version."""
     samples: int
@@ -41,7 +41,7 @@ class Update:
 
     @property
     def started_from(self) -> Vector:
-        """B. Raises ValueError when it is missing, which is a bug in vcdl."""
+        """B, the weights that the client started from. Raises ValueError if missing, which is a bug in vcdl."""
         if self.base is None:
             raise ValueError("the rule needs the weights that the client started from: this is a bug in vcdl")
         return self.base
@@ -56,7 +56,7 @@ class Update:
         return (self.number - 1) % buffer
 
     def is_last_of(self, buffer: int) -> bool:
-        """Return whether it completes its buffer, so that the rule moves W."""
+        """Return whether it is the last update of a buffer, so that the rule changes W."""
         return self.place_in(buffer) == buffer - 1
 
 
@@ -96,7 +96,7 @@ class Rule(Section, ABC):
 
 
 def mix(server: Vector, client: Vector, weight: float) -> None:
-    """`W ← (1 − weight)·W + weight·C`, both of shape (n,), in place."""
+    """Set `W ← (1 − weight)·W + weight·C`, both of shape (n,), in place."""
     # In place and in float32 throughout: folding again in recovery must give the same bits.
     server *= np.float32(1.0 - weight)
     server += client * np.float32(weight)

@@ -1,4 +1,4 @@
-"""The share of its weight that a late upload keeps: `staleness` of several rules.
+"""The factor on a late upload's weight: the setting `staleness` of several rules.
 
 Xie, Koyejo, Gupta (2019), *Asynchronous Federated Optimization*, arXiv 1903.03934.
 """
@@ -17,7 +17,7 @@ class Constant(Section):
     name: Literal["constant"] = "constant"
 
     def factor(self, staleness: int) -> float:
-        """s(τ), in (0, 1]."""
+        """Return s(τ), in (0, 1]."""
         return 1.0
 
 
@@ -28,7 +28,7 @@ class Polynomial(Section):
     exponent: AboveZero = 0.5
 
     def factor(self, staleness: int) -> float:
-        """s(τ), in (0, 1]."""
+        """Return s(τ), in (0, 1]."""
         return float((max(0, staleness) + 1.0) ** -self.exponent)
 
 
@@ -38,10 +38,10 @@ class Hinge(Section):
     name: Literal["hinge"] = "hinge"
     slope: AboveZero = 10.0
     threshold: Annotated[int, kinds.whole(0)] = 4
-    """Versions of staleness that cost nothing."""
+    """Versions of staleness without damping."""
 
     def factor(self, staleness: int) -> float:
-        """s(τ), in (0, 1]."""
+        """Return s(τ), in (0, 1]."""
         return 1.0 / (self.slope * max(0, staleness - self.threshold) + 1.0)
 
 

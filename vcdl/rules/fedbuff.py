@@ -22,11 +22,11 @@ class FedBuff(Rule):
 
     rule: Literal["fedbuff"] = "fedbuff"
     server_learning_rate: AboveZero = 1.0
-    """η."""
+    """η, the server's learning rate."""
     buffer: Count = 10
-    """K."""
+    """K, the number of updates in a buffer."""
     staleness: Damping = Polynomial()
-    """s."""
+    """s, the damping by staleness."""
 
     def apply(self, server: Vector, update: Update) -> float:
         weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer

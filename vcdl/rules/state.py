@@ -25,15 +25,15 @@ class RuleState:
     vectors: int = 0
     """k, the number of vectors of shape (n,)."""
     first_row: tuple[float, ...] = ()
-    """The row of c lengths that the table begins with, for bounds (vcdl.trust.bounds); empty: there is no table."""
+    """The initial row of c lengths in the table, for bounds (vcdl.trust.bounds); empty: there is no table."""
 
     def size(self, weights: int) -> int:
-        """Numbers in the store for a model of `weights` weights."""
+        """Return how many numbers the store has for a model of `weights` weights."""
         return weights * (1 + self.vectors) + self.tail
 
     @property
     def tail(self) -> int:
-        """Numbers of the table."""
+        """Number of values in the table."""
         return LENGTHS * len(self.first_row)
 
     def begun(self, weights: Vector) -> Vector:
@@ -47,7 +47,7 @@ class RuleState:
         return whole
 
     def weights(self, whole: Vector) -> Vector:
-        """W in a store's vector: a view of shape (n,)."""
+        """Return W in a store's vector, as a view of shape (n,)."""
         return whole[: (whole.size - self.tail) // (1 + self.vectors)]
 
     def beside(self, whole: Vector) -> Vector:

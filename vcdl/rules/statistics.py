@@ -1,9 +1,7 @@
-"""Rules for numbers that no gradient moves.
+"""Rules for numbers that are not trained by gradients: statistics of batch normalisation and optimizers' moments.
 
-These are the statistics of batch normalisation and the moments of optimizers.
-
-They are averaged, whatever the rule does with the weights: a rule that goes beyond the clients' values could
-make a variance negative.
+They are averaged, whatever the rule does with the weights: a rule that goes beyond the clients' values could make a
+variance negative.
 """
 
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ class StatisticsMean:
     """
 
     state: RuleState
-    """The state of the rule for the weights; its vectors have places for statistics, which stay as they are."""
+    """The state of the rule for the weights; its places for statistics stay unchanged."""
 
     def apply(self, server: Vector, update: Update) -> float:
         weight = update.fraction / (1.0 + _SLOPE * max(0, update.staleness))

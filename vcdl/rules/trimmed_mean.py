@@ -27,13 +27,13 @@ class TrimmedMean(Rule):
 
     rule: Literal["trimmed_mean"] = "trimmed_mean"
     server_learning_rate: AboveZero = 1.0
-    """η."""
+    """η, the server's learning rate."""
     buffer: Count = 10
-    """K."""
+    """K, the number of updates in a buffer."""
     trim: Annotated[int, kinds.whole(0)] = Field(default=2, validate_default=True)
     """b, the updates left out at each end; 2b < K."""
     staleness: Damping = Constant()
-    """s."""
+    """s, the damping by staleness."""
 
     @field_validator("trim")
     @classmethod

@@ -29,7 +29,7 @@ class VcAsgd(Rule):
     """α, the weight of the server's own weights; `var` is e/(e+1) in epoch e."""
 
     def client_weight(self, update: Update) -> float:
-        """(1 − α) · fraction."""
+        """Return (1 − α) · fraction."""
         match self.alpha:
             case "var":
                 # The epoch of the upload's own subtask, as in the paper, also where the next epoch has started.

@@ -1,1 +1,1 @@
-"""A run: its folder, what lies in it, and what finds, repairs and reads it."""
+"""A run on disk: its folder, its files, and the code that finds, checks, repairs and reads it."""

@@ -1,4 +1,4 @@
-"""The checks of a job that a run makes before its first subtask; nothing is trained, and nothing written."""
+"""Check a job before its first subtask, as a run does. Nothing is trained, and nothing is written."""
 
 import os
 import stat
@@ -48,33 +48,34 @@ with 0.1, which does not.
 
 @dataclass(frozen=True)
 class Checked:
-    """The facts about a job in order."""
+    """The facts about a job that passed the checks."""
 
     job: str
     train_samples: int
     validation_samples: int
     test_samples: int
     shards: int
-    """Shards of a run on this machine; `paces` has those of others."""
+    """Shards of a run on this machine; `paces` has those for other machines."""
     input_shape: InputShape
     outputs: Outputs
-    """Classes, or numbers to predict."""
+    """The model's outputs: classes, or numbers to predict."""
     parameters: int
     optimizer: str
-    """The optimizer's name, the task's where the job names none."""
+    """The optimizer's name; the task's default where the job names none."""
     peak_rate: float
     """The job's learning rate before it is raised."""
     rate_trials: tuple[int, ...] | None
-    """Steps of the trials that may choose how far it is raised; empty: the job is too small for one, or its steps too
-    heavy; None: the job file names the rate."""
+    """Step counts of the trials that may choose how far the rate is raised; empty: the job is too small for a trial, or
+    its steps are too expensive; None: the job file sets the rate."""
     kept_bytes: int
-    """Upper bound on the uploads and weights that `retention > uploads: all` keeps; 0 without it."""
+    """Upper bound on the bytes of uploads and weights that `retention > uploads: all` keeps; 0 without it."""
     rollback_bytes: int
-    """Uploads and weights that a job of strangers keeps for a rollback, while epochs end well; 0 where none does."""
+    """Bytes of uploads and weights that a job of strangers keeps for a rollback, while epochs end well; 0 in other
+    jobs."""
     trust: Mapping[str, str]
-    """Whose machines train it, by command: the job file's word, or what the command makes of `auto`."""
+    """Command → whose machines train the job: as the job file says, or as the command resolves `auto`."""
     memory_bytes: int
-    """Memory that `vcdl run` needs here, estimated: its workers, the evaluator, and the process with all data."""
+    """Estimated memory of `vcdl run` on this machine: its workers, the evaluator, and the process with all data."""
     paces: tuple[Pace, ...]
     """The pace on this machine's workers, and on a small fleet."""
     notes: tuple[str, ...]
@@ -82,7 +83,11 @@ class Checked:
 
 
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
-    """Make the checks that a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
+    """Make the checks that a run makes before its first subtask, and return the facts found.
+
+    Raises:
+        JobError, DataError, ModelError, StoreError: The job cannot run.
+    """
     # Before the imports, which take seconds, so that errors in file and store are reported at once.
     job, elsewhere = load_job(job_file, overrides), load_job(job_file, overrides, SMALL_FLEET)
     store = asked_settings(job, RunFolder(Path(job.name)))
@@ -110,13 +115,13 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
     footprint = footprint_of(trainer.model)
     training_bytes = footprint.memory_bytes(job.training.batch_size, shard_bytes, WORKER_BACKEND_BYTES)
-    # Nothing is cut here. The mean of the shards is enough to tell how long a trial may be.
+    # Nothing is cut here. The mean size of the shards is enough to estimate how long a trial may be.
     shard_samples = [len(dataset.x_train) // job.data.shards] * job.data.shards
     trials = trial_lengths(job.training, shard_samples, job.stop.epochs, footprint)
     # One more than the workers: the evaluator, which holds a model and its data too.
     memory_bytes = _SHARED_BYTES + (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
-    # A job with code of its own is refused by the other kinds, whatever they would make of `auto`.
+    # A job with code of its own is refused by the other kinds, however they would resolve `auto`.
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
     trust = {kind.begun_by: job.trusting(kind.trust).trust.kind for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)

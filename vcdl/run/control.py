@@ -1,7 +1,7 @@
-"""Control a run that another process drives, or none: pause it, resume it, change its settings.
+"""Control a run, whether or not another process drives it: pause it, resume it, change its settings.
 
-The run's job.yaml is what its processes follow: the daemons of a BOINC project read a changed one with their next
-round, a local run when it is resumed. The journal records what was changed and when.
+A run's processes follow its job.yaml: the daemons of a BOINC project read a changed one in their next round, a local
+run when it is resumed. The journal records what was changed and when.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,17 @@ evaluation longest."""
 
 
 def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
-    """Ask a run to pause, and wait until it has; returns whether somebody was running it. Raises RunFolderError."""
+    """Ask a run to pause and wait until it has; return whether a process was running it.
+
+    Raises:
+        RunFolderError: It did not pause in time, or its folder cannot be read.
+    """
     if folder.kind.has_daemons:
         return _take_back(folder, timeout_s)
     pid = folder.running_pid
     if pid is None or not ask_to_pause(folder):
         return False
-    # Not "until the lock is free": another process may have taken the run up in the meantime, which is as good.
+    # Not "until the lock is free": another process may have resumed the run in the meantime, which is as good.
     if not wait_until(lambda: folder.running_pid != pid, timeout_s):
         raise RunFolderError(
             f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
@@ -42,7 +46,11 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
 
 
 def ask_to_pause(folder: RunFolder) -> bool:
-    """Ask a run to pause and do not wait for it; False: there is nothing to pause. Raises RunFolderError."""
+    """Ask a run to pause without waiting; return False if there is nothing to pause.
+
+    Raises:
+        RunFolderError: The folder cannot be read or written.
+    """
     if is_finished(folder) or not (folder.kind.has_daemons or folder.running_pid is not None):
         return False
     with folder_errors(folder.path):
@@ -51,7 +59,11 @@ def ask_to_pause(folder: RunFolder) -> bool:
 
 
 def release(folder: RunFolder) -> bool:
-    """Let the daemons of a BOINC project continue a job, and return False if it is finished. Raises JournalError."""
+    """Let the daemons of a BOINC project continue a job; return False if it is finished.
+
+    Raises:
+        JournalError: The journal cannot be read or written.
+    """
     report = read_report(folder)
     if report.is_given_up:
         journal = Journal.at(folder.journal_file)
@@ -65,7 +77,10 @@ def release(folder: RunFolder) -> bool:
 
 
 def _take_back(folder: RunFolder, timeout_s: float) -> bool:
-    """Have a BOINC project's work generator cancel open workunits; the request stays until the job is released."""
+    """Wait until a BOINC project's work generator has cancelled the open workunits.
+
+    The pause request stays until the job is released.
+    """
     if not ask_to_pause(folder):
         return False
     if not wait_until(lambda: read_report(folder).history.paused, timeout_s):
@@ -83,7 +98,7 @@ BOINC_KEYS = ("boinc.share", "boinc.deadline_s", "boinc.shortest_deadline_s", "b
 """The keys of a BOINC job that may be changed."""
 _RATE = "training.learning_rate"
 LOCAL_KEYS = (_RATE, "grid.workers", "grid.timeout_s", "grid.servers", *_ANY)
-"""The keys of a paused local run that may be changed."""
+"""The keys of a paused local run that may be changed, by `vcdl set` for instance."""
 _EPOCHS = "stop.epochs"
 _WHY = (
     "what else a job says is in its workunits, weights and measures already: `vcdl run` its job.yaml with --set and "
@@ -101,10 +116,12 @@ def keys_of(folder: RunFolder) -> tuple[str, ...]:
 
 
 def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Change settings, each `KEY=VALUE`; returns the changed keys with old and new value.
+    """Change settings, each `KEY=VALUE`, and return the changed keys with old and new value.
 
-    Raises JobError for a setting that cannot be changed, or not to that; RunFolderError for a run that is over, or that
-    runs without daemons; JournalError.
+    Raises:
+        JobError: A setting cannot be changed, or not to that value.
+        RunFolderError: The run is over, or runs without daemons.
+        JournalError: The change cannot be recorded.
     """
     from vcdl.job import load_frozen_job, save_job
 

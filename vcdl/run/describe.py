@@ -1,4 +1,4 @@
-"""The description of a job without its data: model, shards, and the files that a volunteer downloads and uploads."""
+"""Describe a job without training it: its model, its shards, and the files that a volunteer downloads and uploads."""
 
 import json
 import math
@@ -31,9 +31,9 @@ class FileFacts:
 
     name: str
     size_bytes: int
-    """An estimate: weights as if compression saved nothing, and a shard of average length."""
+    """Estimated bytes: weights as if compression saved nothing, and a shard of average length."""
     once: bool = False
-    """Whether a client downloads it for its first subtask alone."""
+    """Whether a client downloads the file for its first subtask only."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LayerFacts:
     """A layer with weights."""
 
     path: str
-    """Its name after those of the models around it: patterns of `model > train` and `lora` may name it so."""
+    """The layer's name after those of the models around it; patterns of `model > train` and `lora` may use it."""
     parameters: int
     trainable_parameters: int
 
@@ -56,13 +56,13 @@ class ModelFacts:
     parameters: int
     trainable_parameters: int
     frozen_parameters: int
-    """Parameters that no training changes: they travel once to each client, and never back."""
+    """Parameters that no training changes: clients download them once, and never upload them."""
     layers_with_weights: tuple[LayerFacts, ...]
 
 
 @dataclass(frozen=True)
 class ShardFacts:
-    """The cut of the training samples."""
+    """The cut of the training samples into shards."""
 
     count: int
     samples: int
@@ -90,7 +90,7 @@ class Description:
     settings: Mapping[str, Any]
     """The sections that change the outcome, with every default and preset filled in."""
     packages: Mapping[str, str]
-    """The package of a part that is not ours, with its version, by the section that names it."""
+    """Section of the job file → the third-party package that its part comes from, with its version."""
 
     @property
     def download_bytes(self) -> int:
@@ -106,9 +106,16 @@ class Description:
 
 
 def describe_job(job: "Job", start: Any = None) -> Description:
-    """Describe a job. `start`: the model of the run that it continues from.
+    """Describe a job.
 
-    A named data set is not read; of a `.npz` the headers and the labels are. Raises DataError and ModelError.
+    A named data set is not read. Of a `.npz` file, the headers and the labels are read.
+
+    Args:
+        job: The job.
+        start: The Keras model of the run that it continues from; None: it starts anew.
+
+    Raises:
+        DataError, ModelError: The data or the model cannot be used.
     """
     from vcdl.client.model import load_model
     from vcdl.client.trainer import Trainer
@@ -118,7 +125,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.models.trained import layer_paths
 
     facts = load_data_with_model_classes(job, facts_of)
-    # Before the model is built: that takes seconds, and too few samples are a matter of two numbers.
+    # Before the model is built: that takes seconds, and whether the samples are too few follows from two numbers.
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid" and job.data.by is None)
     model_json = build_model_json(
         job.model, facts.input_shape, facts.outputs, job.data.task, start, job.training.precision
@@ -160,7 +167,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
 
 
 def model_ends(taken: InputShape, given: Outputs) -> tuple[str, str]:
-    """`samples of shape (28, 28)`, `10 outputs`."""
+    """Return words for a model's input and output: `samples of shape (28, 28)`, `10 outputs`."""
     return f"samples of shape {shown_shape(taken)}", plural(count_of(given), "output")
 
 

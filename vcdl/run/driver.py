@@ -1,6 +1,6 @@
-"""The course of a run that this process drives, from its beginning to its results, whoever looks on.
+"""Drive a run in this process, from its beginning to its results.
 
-Nothing is left of a run that is refused before its first subtask.
+If a run is refused before its first subtask, its files are removed.
 """
 
 import pkgutil
@@ -26,19 +26,23 @@ from vcdl.run.results import leave_results
 def results_of(folder: RunFolder) -> Report | None:
     """Return the figures of a run that has nothing left to do, or None if it continues or failed.
 
-    Raises JournalError.
+    Raises:
+        JournalError: The journal cannot be read.
     """
     report = read_report(folder) if is_finished(folder) else None
     return None if report is None or report.is_given_up else report
 
 
 def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
-    """Run the rest of a job and leave its results. Return None if it was interrupted, as the journal says.
+    """Run the remaining subtasks of a job, write its results, and return its report; None if it was interrupted.
 
-    The caller holds the folder's lock. Raises VcdlError; KeyboardInterrupt outside the loop itself: before the first
-    subtask, while results are written, or at a second Ctrl-C.
+    The journal records the interruption. The caller holds the folder's lock.
+
+    Raises:
+        VcdlError: The run cannot continue.
+        KeyboardInterrupt: Ctrl-C before the first subtask or while results are written, or a second Ctrl-C.
     """
-    # The summary goes first: it is what says "finished", and a retry that is killed must not look like its result.
+    # The summary goes first: its existence means "finished", and a retry that is killed must not look finished.
     if not _has_ended(folder):  # else it was killed while it wrote its results
         folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
         if _driver(folder)(folder, observer) is None:
@@ -47,9 +51,14 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
 
 
 def _has_ended(folder: RunFolder) -> bool:
-    """Return whether only results are left. This does not fold a long journal. Raises JournalError."""
+    """Return whether only results are left to write, without reading a long journal as a whole.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     with journal_of(folder) as journal:
-        # An index answers most calls. Only a run that has finished once is folded to see whether it was reopened since.
+        # An index answers most calls. Only for a run that has finished once is the journal read, to see whether it was
+        # reopened.
         if journal is None or not journal.newest(RunFinished.kind, 1):
             return False
     report = read_report(folder)
@@ -58,8 +67,7 @@ def _has_ended(folder: RunFolder) -> bool:
 
 def note_pause(folder: RunFolder) -> None:
     """Record the pause in the journal, unless it is there: otherwise the run would look killed."""
-    # The loop writes the row itself when it pauses in good order. This is for an interrupt that came before or after
-    # it.
+    # The loop writes the row itself when it pauses in good order. This is for an interrupt before or after it.
     if not read_report(folder).history.paused:
         journal = Journal.at(folder.journal_file)
         with suppress(JournalUnavailable):  # then it looks killed, and can be resumed as well
@@ -68,7 +76,7 @@ def note_pause(folder: RunFolder) -> None:
 
 
 def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
-    """Return the error at the end of a run whose shard kept failing."""
+    """Return the error for a run that ended because a shard kept failing."""
     last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
     tried, look = f"a shard was tried {job.grid.tries} times and always failed", "see workers.log in the run's folder"
     if job.is_for_strangers:
@@ -82,7 +90,11 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
 
 
 def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason | None]:
-    """Return the function that drives the folder's job in this process. Raises RunFolderError."""
+    """Return the function that drives the folder's job in this process.
+
+    Raises:
+        RunFolderError: No process of this machine drives such a run.
+    """
     if folder.kind.driver is None:
         raise RunFolderError(f"{folder.path} cannot be run here: {resume_hint(folder)}")
     driver: Callable[[RunFolder, RunObserver], StopReason | None] = pkgutil.resolve_name(folder.kind.driver)
@@ -122,7 +134,7 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
     """Create a new run in a folder, and yield the job as the run follows it, with the folder locked.
 
-    Nothing is left of a run that the block refuses before its first subtask.
+    If the block fails before the first subtask, the run's files are removed.
 
     Raises:
         RunFolderError, PluginError, JobError: The run cannot start.
@@ -130,7 +142,7 @@ def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
     kind = driven_kind(grid)
     is_new = not folder.path.exists()
     folder.make()
-    # The folder has to exist before it can be locked, and the lock has to be held before anything in it is believed.
+    # The folder has to exist before it can be locked, and must be locked before its content can be trusted.
     with RunLock(folder):
         if folder.job_file.exists():  # another process has started a run here meanwhile
             raise unfinished(folder.path)

@@ -1,7 +1,4 @@
-"""Failures in words: an unexpected exception with its exit code; a bug, with a report; a dead process.
-
-Little is imported before it is needed, because on a full disk or without memory an import may fail as well.
-"""
+"""Describe failures: an unexpected exception with its exit code, a bug with a report, a dead child process."""
 
 import errno
 import platform
@@ -31,7 +28,7 @@ def describe_error(error: Exception) -> tuple[str, ExitCode]:
 
 
 def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
-    """Name the extra that brings what Keras computes with: `pip install vcdl` alone brings nothing of the kind."""
+    """Name the extra that installs Keras's backend, if that is missing: `pip install vcdl` alone installs none."""
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if missing not in _BACKENDS:
         return None
@@ -52,7 +49,7 @@ def _damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
-    """Say that memory has run out, if that is what an error is about."""
+    """Report that memory has run out, if that is the cause of an error."""
     from vcdl.client.memory import available_memory_bytes
     from vcdl.client.resources import is_out_of_memory
     from vcdl.report.wording import size
@@ -78,7 +75,7 @@ def write_bug_report(error: BaseException) -> str:
     """Write traceback and versions, without passwords, to a new file in the temporary folder.
 
     Returns:
-        Its path, or words that say that there is none.
+        The file's path, or a sentence that none could be written.
     """
     text = "\n".join(
         [
@@ -102,7 +99,7 @@ def write_bug_report(error: BaseException) -> str:
 
 
 def versions() -> list[str]:
-    """Return the versions of VCDL and of the packages that most faults depend on, as far as they are installed."""
+    """Return the installed versions of VCDL and of the packages that most faults depend on."""
     import importlib.metadata
 
     found = []
@@ -115,11 +112,11 @@ def versions() -> list[str]:
 
 
 def how_it_died(status: int, peak_bytes: int | None = None) -> str:
-    """Return words for the exit status of a child.
+    """Return words for the exit status of a child process.
 
     Args:
         status: The status, negative for a signal.
-        peak_bytes: The most memory that it used.
+        peak_bytes: The most memory that it used; None: unknown.
     """
     from vcdl.client.memory import available_memory_bytes
     from vcdl.report.wording import size
@@ -129,8 +126,7 @@ def how_it_died(status: int, peak_bytes: int | None = None) -> str:
     left = f"{had} {size(available_bytes)} are free now" if available_bytes is not None else had.rstrip(",")
     if status == ExitCode.MEMORY:
         return f"out of memory:{left}".rstrip(":")
-    # Only the kernel's OOM killer, or a person, sends this signal. The memory that is free now makes it plausible or
-    # not.
+    # Only the kernel's OOM killer, or a person, sends this signal. The free memory shows which is more likely.
     if status == -signal.SIGKILL:
         return f"killed by signal 9, as Linux does when memory runs out:{left}".rstrip(":")
     if status == -signal.SIGABRT:
@@ -139,7 +135,7 @@ def how_it_died(status: int, peak_bytes: int | None = None) -> str:
 
 
 def peak_bytes_of(pid: int) -> int | None:
-    """Return the most memory that a running process has used, or None where the system does not say."""
+    """Return the most bytes of memory that a running process has used, or None where the system does not report it."""
     from vcdl.client.memory import number_in
 
     peak_kib = number_in(Path(f"/proc/{pid}/status"), "VmHWM:")

@@ -1,4 +1,4 @@
-"""Runs on disk: finding them, and naming them as a person does."""
+"""Find runs on disk, and name them in messages and commands."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished
 
 RUNS = Path("runs")
-"""The folder of runs unless --out says otherwise."""
+"""The folder of new runs, unless `--out` names another."""
 
 
 _NAME_LENGTH = 63
@@ -22,9 +22,12 @@ _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` starts one"
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
-    """Return the run in a folder, or the project's job of that name. Raises RunFolderError.
+    """Return the run in a folder, or the project's job of that name; without a path, the newest running run.
 
-    Without a path, return the newest running run, or the newest run.
+    If none is running, that is the newest run.
+
+    Raises:
+        RunFolderError: There is no such run.
     """
     if path is not None:
         return RunFolder.existing(path if project_dir is None else project_dir / SUBMITTED / path)
@@ -32,7 +35,7 @@ def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_fi
     if not found:
         raise no_run(project_dir)
     return RunFolder.existing(
-        # A running run is what a person at the terminal means, even if a finished one was looked at later.
+        # A person at the terminal means a running run, even if files of a finished one changed later.
         max(found, key=lambda folder: (running_first and folder.running_pid is not None, _changed_s(folder))).path
     )
 
@@ -45,12 +48,12 @@ def all_runs(project_dir: Path | None = None) -> list[RunFolder]:
 def runs_in(runs: Path) -> list[RunFolder]:
     """Return the runs in a folder, sorted by name."""
     folders = (job_file.parent for job_file in runs.glob("*/job.yaml")) if runs.is_dir() else ()
-    # A folder under a temporary name is not whole yet.
+    # A folder under a temporary name is not complete yet.
     return [RunFolder(path) for path in sorted(folders) if final_name(path.name) == path.name]
 
 
 def no_run(project_dir: Path | None) -> RunFolderError:
-    """Return the error for a place without any run."""
+    """Return the error that there is no run here, or in this project."""
     return RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(project_dir / SUBMITTED))
 
 
@@ -64,7 +67,7 @@ def distinct_names(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def numbered_names(name: str) -> Iterator[str]:
-    """Yield a job's name, then NAME-2, NAME-3 and so on, shortened where they would be longer than a job's name."""
+    """Yield a job's name, then NAME-2, NAME-3 and so on, shortened to the longest name that a job may have."""
     yield name
     yield from (f"{name[: _NAME_LENGTH - 1 - len(str(number))]}-{number}" for number in range(2, 10_000))
 
@@ -72,7 +75,8 @@ def numbered_names(name: str) -> Iterator[str]:
 def new_run(name: str) -> RunFolder:
     """Return a folder for a new run: runs/NAME, or runs/NAME-2, ….
 
-    Raises RunFolderError if one of them is unfinished.
+    Raises:
+        RunFolderError: One of these runs is unfinished.
     """
     for path in (RUNS / longer for longer in numbered_names(name)):
         # Resolved: the run keeps working when the process changes its current folder.
@@ -85,7 +89,11 @@ def new_run(name: str) -> RunFolder:
 
 
 def folder_for(name: str, out: Path | None) -> RunFolder:
-    """Return the folder for a new run: `out`, or that of `new_run`. Raises RunFolderError."""
+    """Return the folder for a new run: `out`, or that of `new_run`.
+
+    Raises:
+        RunFolderError: The folder has other content, or an unfinished run.
+    """
     if out is None:
         return new_run(name)
     folder = RunFolder(out.resolve())
@@ -97,7 +105,7 @@ def folder_for(name: str, out: Path | None) -> RunFolder:
 
 
 def unfinished(path: Path) -> RunFolderError:
-    """Return the refusal to start a run where an unfinished one can be resumed."""
+    """Return the error that an unfinished run is in the way, with the command to resume it."""
     return RunFolderError(
         f"{path} holds a run that is not finished: continue with `vcdl resume {quoted(path)}`, or choose another "
         "folder with --out"
@@ -105,7 +113,7 @@ def unfinished(path: Path) -> RunFolderError:
 
 
 def holds_anything(path: Path) -> bool:
-    """Return whether a path holds more than an empty folder, or the traces of a run that never started."""
+    """Return whether a path has content that must be kept: more than an empty folder or a run that never started."""
     if not path.is_dir():
         return path.exists()
     # These are written before the job file. A process that was killed there has left nothing worth keeping.
@@ -113,18 +121,22 @@ def holds_anything(path: Path) -> bool:
 
 
 def shown(path: Path) -> Path:
-    """Return a path in the shortest form that works on the command line here."""
+    """Return the shortest form of a path that works on the command line here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def quoted(path: Path) -> str:
-    """Return a path as short as it can be given in a command, quoted for the shell where it must be."""
+    """Return a path as short as possible for a command, quoted for the shell where necessary."""
     return shlex.quote(str(shown(path)))
 
 
 def resume_hint(folder: RunFolder) -> str:
-    """Return a sentence, without its full stop, that says how to resume an unfinished run. Raises RunFolderError."""
+    """Return a clause, without a full stop, that says how to resume an unfinished run.
+
+    Raises:
+        RunFolderError: The run's kind is unknown.
+    """
     return folder.kind.how_to_resume(quoted(folder.path))
 
 

@@ -46,13 +46,17 @@ _WAIT_S = 0.5
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Names inside a run's folder."""
+    """The paths of a run's folder."""
 
     path: Path
 
     @classmethod
     def existing(cls, path: Path) -> Self:
-        """Raises RunFolderError when there is no run in it."""
+        """Return the folder of an existing run.
+
+        Raises:
+            RunFolderError: There is no run in it.
+        """
         folder = cls(path.resolve())
         if not path.exists():
             raise RunFolderError(
@@ -72,7 +76,12 @@ class RunFolder:
 
     @property
     def kind(self) -> RunKind:
-        """The kind of the run; LOCAL while nothing says otherwise. Raises RunFolderError, FileUnavailable."""
+        """The kind of the run; LOCAL while the folder does not name one.
+
+        Raises:
+            RunFolderError: The kind is unknown.
+            FileUnavailable: The file cannot be read now.
+        """
         try:
             name = self.kind_file.read_text(encoding="ascii").strip()
         except FileNotFoundError:
@@ -92,11 +101,17 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: {error}") from error
 
     given = Below("given")
-    """Exists only where a program handed over model and arrays. A started run reads nothing in it."""
+    """The model and arrays that a program passed to `vcdl.train`; exists only then. A started run reads nothing in it.
+    """
     model_file = Below("model.json")
 
     def read_model_json(self) -> str:
-        """Return the model as Keras JSON. Raises RunFolderError if it is missing, FileUnavailable."""
+        """Return the model as Keras JSON.
+
+        Raises:
+            RunFolderError: The file is missing.
+            FileUnavailable: It cannot be read now.
+        """
         try:
             return self.model_file.read_text(encoding="utf-8")
         except FileNotFoundError as error:
@@ -107,7 +122,7 @@ class RunFolder:
     frozen_file = Below(FROZEN_FILE)
     """The weights that no training changes; exists only where there are any."""
     prepared_file = Below("prepared.json")
-    """Written last when a run is prepared."""
+    """The facts found by the preparation. A run is prepared once this file exists, as it is written last."""
     shards = Below("data", "shards")
 
     def shard(self, number: int) -> Path:
@@ -137,16 +152,17 @@ class RunFolder:
     reference_update_file = Below("snapshots", "reference_update.h5")
     """The reference update; exists only where the rule asks for it."""
     downloads = Below("downloads")
-    """Exists only where clients get weights in another form than the snapshots'."""
+    """Weights in the form that clients download; exists only where that differs from the snapshots' form."""
 
     def download(self, version: int) -> Path:
         """Return the path of a version's weights as clients get them."""
         return self.downloads / f"params_v{version:06d}.h5"
 
     verify = Below("verify")
-    """Exists only while the evaluator of a job for strangers trains a subtask again."""
+    """The files of a subtask that the evaluator retrains for verification; exists only meanwhile."""
     own_uploads = Below("own")
-    """Exists only in jobs for strangers in which hosts kept failing at a subtask."""
+    """Updates of subtasks that the server trained itself; exists only in jobs for strangers in which hosts kept
+    failing."""
 
     def own_upload(self, workunit: str) -> Path:
         """Return the path of an update that the server trained itself."""
@@ -160,38 +176,44 @@ class RunFolder:
         return list(self.uploads.glob("[!.]*.h5"))
 
     kept_uploads = Below("kept")
-    """Exists only in runs whose store may lose its memory, that are for strangers, or that keep all uploads."""
+    """Uploads that were applied; exists only in runs whose store may lose its memory, that are for strangers, or that
+    keep all uploads."""
 
     def kept_upload(self, version: int, workunit: str) -> Path:
-        """Return the path of an applied upload, by the version that it created."""
+        """Return the path of an applied upload, by the version that it made."""
         return self.kept_uploads / f"v{version:06d}_{workunit}.h5"
 
     def versions_of_kept_uploads(self) -> list[tuple[Path, int]]:
-        """Return the kept uploads, each with the version that it created."""
+        """Return the kept uploads, each with the version that it made."""
         found = ((path, path.name.partition("_")[0].removeprefix("v")) for path in self.kept_uploads.glob("v*.h5"))
         return [(path, int(version)) for path, version in found if version.isdecimal()]
 
     workers_log = Below("workers.log")
     stop_request = Below("stop.request")
-    """While this file is there, the run ends as soon as it sees it."""
+    """The request to stop: a run ends as soon as it finds this file."""
     note_file = Below("note.json")
     summary_file = Below("summary.json")
     keras_file = Below("model.keras")
     plot_file = Below("curves.png")
     confusion_file = Below("confusion_matrix.csv")
-    """Exists only in runs whose labels are classes."""
+    """The confusion matrix; exists only in runs whose labels are classes."""
     confusion_picture = Below("confusion_matrix.png")
     tensorboard = Below("tensorboard")
 
     def make(self) -> None:
-        """Make the folder alone, so that it can be locked. Raises RunFolderError."""
+        """Create the folder alone, so that it can be locked.
+
+        Raises:
+            RunFolderError: It cannot be created.
+        """
         with folder_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
     def create(self, kind: RunKind = LOCAL) -> None:
-        """Create the folder and its parts, and note the kind of its run unless one has started here.
+        """Create the folder with its subfolders, and record the kind of its run unless one has started here.
 
-        Raises RunFolderError.
+        Raises:
+            RunFolderError: It cannot be created or written.
         """
         self.make()
         with folder_errors(self.path):
@@ -203,13 +225,17 @@ class RunFolder:
 
     @property
     def running_pid(self) -> int | None:
-        """The process that runs this folder now, or None. Raises RunFolderError."""
+        """The id of the process that runs this folder now; None: no process does.
+
+        Raises:
+            RunFolderError: The folder cannot be read.
+        """
         with folder_errors(self.path):
             return holder_of(self.path / _LOCK_FILE)
 
 
 class RunIsBusy(RunFolderError):
-    """Another process runs this folder."""
+    """Raised when another process runs this folder."""
 
     def __init__(self, folder: RunFolder, pid: int) -> None:
         super().__init__(
@@ -227,7 +253,12 @@ class RunLock:
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises RunIsBusy, RunFolderError."""
+        """Take the lock.
+
+        Raises:
+            RunIsBusy: Another process holds it.
+            RunFolderError: The folder cannot be locked.
+        """
         with ExitStack() as held, folder_errors(self._folder.path):
             lock = held.enter_context(FileLock(self._folder.path / _LOCK_FILE, names_holder=True))
             # `status` and `watch` take the lock shared for an instant to see whether it is held. That must not refuse a
@@ -247,34 +278,42 @@ class RunLock:
 class RestoreLock:
     """The lock that keeps folds and restores apart: no server restores weights between a fold and its journal row.
 
-    Without it, a slow server could write the row of a fold that its store forgot and another server restored the
-    weights without. The row would name a version that does not contain the update. The kernel releases the lock when
-    its holder dies, however it dies.
+    Without it, a slow server could write the row of a fold that its store has lost, after another server had restored
+    the weights without that fold. The row would name a version that does not contain the update. The kernel releases
+    the lock when its holder dies, however it dies.
     """
 
     folder: RunFolder
 
     @contextmanager
     def folding(self, *, shared: bool) -> Iterator[None]:
-        """Hold the lock from before a fold until its rows and uploads are kept. Raises RunFolderError.
+        """Hold the lock from before a fold until its rows and uploads are kept.
 
         Args:
             shared: Let any number of servers hold it at a time. Otherwise, once the lock is held, the journal has every
-                earlier fold of a living server, and so says what the store must have.
+                earlier fold of a living server, and so determines what the store must have.
+
+        Raises:
+            RunFolderError: The folder cannot be locked.
         """
         with self._held(shared=shared):
             yield
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
-        """Hold the lock alone: every fold is in the journal, or was never reported. Raises RunFolderError."""
+        """Hold the lock alone: every fold of a living server is in the journal meanwhile.
+
+        Raises:
+            RunFolderError: The folder cannot be locked.
+        """
         with self._held(shared=False):
             yield
 
     @contextmanager
     def _held(self, *, shared: bool) -> Iterator[None]:
         with ExitStack() as held:
-            # Who restores keeps the gate until it has the lock: servers that fold in turns would never leave it free.
+            # A restoring process keeps the gate until it has the lock: otherwise servers that fold in turns would never
+            # leave it free.
             with folder_errors(self.folder.path), locked(self.folder.path / "restore.gate", shared=shared):
                 held.enter_context(locked(self.folder.path / "restore.lock", shared=shared))
             yield

@@ -1,4 +1,4 @@
-"""The job file of a run, which others may read, and the store's password, which only its owner may."""
+"""Write and read a run's job file, which others may read, and its store's password, which only the owner may."""
 
 import contextlib
 from pathlib import Path
@@ -11,11 +11,15 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 
 _OTHERS = 0o077
-"""Permission bits of group and others, so that a password is closed to both."""
+"""Permission bits of group and others, cleared so that a password stays private."""
 
 
 def freeze(job: Job, folder: RunFolder) -> Job:
-    """Write the job into a run's folder, its store's password into a file; returns it as followed. Raises JobError."""
+    """Write the job into a run's folder, with its store's password in a private file; return the job as written.
+
+    Raises:
+        JobError: It cannot be written.
+    """
     if job.model.code is not None and not (job.may_run_code and folder.kind.runs_code):
         raise JobError(
             f"model > code: `vcdl {folder.kind.begun_by}` sends no code of a job's own: only machines of your own run "
@@ -37,7 +41,7 @@ def freeze(job: Job, folder: RunFolder) -> Job:
 
 
 def without_password(job: Job) -> tuple[Job, str]:
-    """Return the job without the password in its store's URL, and that password as written in the URL."""
+    """Return the job without the password in its store's URL, and the password as the URL has it."""
     url, password = split_password(job.store.url or "")
     if not password:
         return job, ""
@@ -45,17 +49,26 @@ def without_password(job: Job) -> tuple[Job, str]:
 
 
 def read_frozen(folder: RunFolder) -> Job:
-    """Return the job of a run. Raises JobError, and RunFolderError for a run of another format."""
+    """Return the job of a run.
+
+    Raises:
+        JobError: The job file is damaged.
+        RunFolderError: The run has another format.
+    """
     try:
         return load_frozen_job(folder.job_file)
     except JobError:
-        # The job file of another version fails in some key. That the run is of another format is the better message.
+        # The job file of another version has some invalid key. The run's format is the better message.
         Prepared.check_format(folder)
         raise
 
 
 def open_frozen(folder: RunFolder) -> Job:
-    """Return the job of a run, after closing a job file with a password in it to others. Raises JobError."""
+    """Return the job of a run. If its job file contains a password, make it private first.
+
+    Raises:
+        JobError: The job file is damaged.
+    """
     job = read_frozen(folder)
     if without_password(job)[1]:
         _close_to_others(folder.job_file)
@@ -65,7 +78,9 @@ def open_frozen(folder: RunFolder) -> Job:
 def store_password(folder: RunFolder) -> str:
     """Return the password of the store that the job file names, or an empty string.
 
-    Raises StoreError, FileUnavailable.
+    Raises:
+        StoreError: The file is damaged.
+        FileUnavailable: It cannot be read now.
     """
     path = folder.store_password_file
     try:
@@ -84,7 +99,11 @@ def store_password(folder: RunFolder) -> str:
 
 
 def _close_to_others(path: Path) -> None:
-    """Take away the others' rights that a copy of the run may have been given. Raises FileNotFoundError."""
+    """Remove the rights of group and others to a file, which a copied run may have.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+    """
     if path.stat().st_mode & _OTHERS:
         with contextlib.suppress(PermissionError):  # it is another user's
             path.chmod(PRIVATE_MODE)

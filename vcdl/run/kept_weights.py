@@ -1,7 +1,7 @@
 """Weights that a run keeps on disk: snapshots by version, the files that clients download, and applied uploads.
 
-Snapshots have the format that clients download, and are kept while something refers to them. A store that may lose its
-memory is restored from them and from the uploads applied since. For such a store the rule's state is kept as well, in a
+A snapshot is kept while something refers to it, in the format that clients download. A store that may lose its
+memory is restored from snapshots and the uploads applied since. For such a store the rule's state is kept as well, in a
 file of its own, `state_v….h5`, which clients do not download.
 """
 
@@ -40,15 +40,24 @@ class Snapshots:
     job: str
     layout: Layout
     _whole: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
-    """Version → its file, by inode and time, once it was written or found whole here."""
+    """Version → inode and time of its file, once it was written or verified by this process."""
 
     def keep(self, version: int, vector: Vector, *, durable: bool = False) -> None:
-        """Write a version, of shape (n,); `durable` waits until the disk has it. Raises RunFolderError."""
+        """Write a snapshot of a version.
+
+        Args:
+            version: The version.
+            vector: Its weights, shape (n,).
+            durable: Wait until the disk has it.
+
+        Raises:
+            RunFolderError: It cannot be written.
+        """
         self._write(self.folder.snapshot(version), version, vector, durable=durable)
         self._whole[version] = _identity(self.folder.snapshot(version))
 
     def has(self, version: int) -> bool:
-        """Return whether a version is kept and undamaged: each file is read once, before it is handed out.
+        """Return whether a version is kept and undamaged: each file is read once, before it is first used.
 
         Raises:
             FileUnavailable: It cannot be read now.
@@ -58,18 +67,21 @@ class Snapshots:
             found = _identity(path)
         except OSError:
             return False
-        # Inode and time change when the file is replaced, so a damaged one that was put back is read again. Reading
-        # every time would cost as much as handing it out.
+        # Inode and time change when the file is replaced, so one that was put back is read again. Reading it every time
+        # would cost as much as sending it.
         if self._whole.get(version) != found and not is_whole(path, self.layout.size):
             return False
         self._whole[version] = found
         return True
 
     def keep_newest(self, *, durable: bool = False) -> int:
-        """Keep the newest version and return its number. Raises RunFolderError, StoreError.
+        """Keep a snapshot of the newest version, and return its number.
 
         Args:
-            durable: Keep everything that a restore needs.
+            durable: Also keep everything that a restore needs.
+
+        Raises:
+            RunFolderError, StoreError: It cannot be written, or the store cannot be read.
         """
         # Only a store that is restored from snapshots needs the rule's state in them. Elsewhere it would be a second
         # file of the same size.
@@ -89,9 +101,13 @@ class Snapshots:
         return version
 
     def keep_whole(self, version: int, whole: Vector) -> None:
-        """Write a version that a store can be restored from, given the store's whole vector. Raises RunFolderError."""
-        # The state first: killed in between, the version has no weights on disk, or some that nothing is
-        # restored from without it.
+        """Write a snapshot that a store can be restored from, given the store's whole vector.
+
+        Raises:
+            RunFolderError: It cannot be written.
+        """
+        # The state first: killed in between, the version has no weights on disk, or weights that no restore uses
+        # without their state.
         state = self.store.state
         if state:
             self._write(self.folder.state_snapshot(version), version, state.beside(whole), durable=True)
@@ -101,8 +117,8 @@ class Snapshots:
         """Write the missing snapshot of the newest version, after a server died between commit and snapshot.
 
         Returns:
-            False for the snapshot of an older version, which was deleted or damaged: every fold keeps its predecessor
-                first.
+            False if an older version's snapshot is missing or damaged. It was deleted, as every fold keeps its
+                predecessor first.
 
         Raises:
             RunFolderError, StoreError: It cannot be written or read.
@@ -141,14 +157,21 @@ def is_whole(path: Path, size: int) -> bool:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Raises OSError."""
+    """Return inode and time of a file.
+
+    Raises:
+        OSError: It cannot be read.
+    """
     status = path.stat()
     return status.st_ino, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
 class Downloads:
-    """The downloads of one run. A killed process leaves at most one file too many, which goes with its version."""
+    """The files that clients download in a run.
+
+    A killed process leaves at most one too many, removed with its version.
+    """
 
     folder: RunFolder
     layout: Layout
@@ -157,7 +180,8 @@ class Downloads:
     def path(self, version: int) -> Path:
         """Return the file of a version that has a snapshot, always the same one.
 
-        Raises RunFolderError, WeightsFileError.
+        Raises:
+            RunFolderError, WeightsFileError: It cannot be written, or the snapshot is damaged.
         """
         encoding = down_encoding(self.transport, self.layout)
         snapshot, encoded = self.folder.snapshot(version), self.folder.download(version)
@@ -192,8 +216,8 @@ class Bases:
     def __call__(self, version: int, given: int, checksum: str) -> bool:
         """Return whether a client started from the workunit's version, or a newer published one, as it is here.
 
-        A run restored from a copy makes other weights under the numbers of those that it lost. An upload of an older
-        client has no `checksum` and is accepted by its number.
+        A run restored from a copy makes other weights under the numbers of the versions that it lost. An upload of an
+        older client has no `checksum` and is accepted by its number.
 
         Args:
             version: The version that the client started from.
@@ -207,7 +231,7 @@ class Bases:
         with suppress(WeightsFileError):
             kept = checksum_in(read_header(self.folder.snapshot(version), self.size))
         if version != given:
-            # An upload of a subtask that is applied is only compared, not folded: its base may be gone by then.
+            # An upload of an applied subtask is only compared, not folded: its base may be gone by then.
             is_kept = kept is not None or not self.must_be_kept
             if version < given or not is_kept or self.journal.find(WeightsPublished.key_of(version)) is None:
                 return False
@@ -215,7 +239,11 @@ class Bases:
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:
-    """Remove an upload; it is kept under the version it made when the run keeps uploads. Raises RunFolderError."""
+    """Remove an upload, or keep it under the version it made where the run keeps uploads.
+
+    Raises:
+        RunFolderError: It cannot be moved.
+    """
     upload = folder.uploads / f"{workunit}.h5"
     # A second call after a kill finds the upload gone, and kept already.
     if version is not None and upload.exists():
@@ -243,11 +271,11 @@ def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *,
         if kept.exists():
             if not replace or kept.samefile(upload):
                 return
-            # The name is a version and a workunit, so another content under it belongs to a fold that store and journal
+            # The name contains version and workunit, so other content under it belongs to a fold that store and journal
             # have lost.
             kept.unlink()
         try:
-            # A link costs no room and cannot be half done. The upload's own name is removed later.
+            # A link needs no room and cannot be half done. The upload's own name is removed later.
             os.link(upload, kept)
             return
         except OSError:  # of another user, or on another disk
@@ -257,7 +285,7 @@ def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *,
 
 
 def discard_kept_uploads(folder: RunFolder, up_to_version: int) -> None:
-    """Remove the kept uploads that a snapshot of `up_to_version` on the disk has in it."""
+    """Remove the kept uploads whose updates are in the durable snapshot of `up_to_version`."""
     for path, version in folder.versions_of_kept_uploads():
         if version <= up_to_version:
             path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The kind of a run: who drives its loop, and what follows from that for a person.
+"""The kind of a run: who drives its loop, and how a person starts and resumes it.
 
-One entry of `RUN_KINDS` is all that the rest of the code knows of a kind of run; other packages bring some, by the
-entry point `vcdl.grids`. Its name is written into the run's folder before anything else, so the folder shows its kind
-whenever the process that makes it is killed.
+The rest of the code knows a kind of run only by its entry in `RUN_KINDS`; other packages add kinds by the entry point
+`vcdl.grids`. The kind's name is written into the run's folder before anything else, so a folder has its kind even if
+the process that creates it is killed.
 """
 
 from collections.abc import Iterator
@@ -23,23 +23,23 @@ class RunKind:
 
     name: str
     driver: str | None
-    """The function `module:name` that runs a folder's job in this process; None: `vcdl resume` drives nothing."""
+    """The function `module:name` that runs a folder's job in this process; None: daemons or others drive it."""
     resume_hint: str = "`vcdl resume {folder}` continues"
-    """The way to continue an unfinished run, with a place for its folder; a sentence without its stop."""
+    """How to continue an unfinished run, with a place for its folder: a clause without a full stop."""
     trust: "Trust" = "own"
-    """Whose machines train its jobs, where the job file does not say."""
+    """Whose machines train its jobs, where the job file does not set it."""
     command: str = ""
     """The command that begins such a run, after `vcdl`; empty: `run --grid NAME`."""
     has_workers: bool = False
-    """Its subtasks are trained by worker processes of this machine."""
+    """Whether worker processes of this machine train its subtasks."""
     runs_code: bool = False
-    """Its clients are of the submitter's own machines, and may run the code that a job brings (`model > code`)."""
+    """Whether its clients run on the submitter's own machines, and so may run the code of a job (`model > code`)."""
     has_daemons: bool = False
-    """Daemons drive the run: a session outlives each of them, and without them the run waits."""
+    """Whether daemons drive the run: a session outlives each daemon, and without them the run waits."""
     has_wall_clock: bool = True
-    """False: the journal's times are those of a simulation."""
+    """Whether the journal's times are real time; False: those of a simulation."""
     environment: str = ""
-    """The file in which the environment of its processes is set; empty: the shell's."""
+    """The file that sets the environment of its processes; empty: the shell sets it."""
 
     def how_to_resume(self, folder: object) -> str:
         """Return the hint for a run's folder, as it is shown."""
@@ -74,7 +74,7 @@ SIMULATED = RunKind(
 def _wrong(name: str, found: object) -> str | None:
     if not isinstance(found, RunKind):
         return "is no vcdl.run.kind.RunKind"
-    # The name in a run's folder is how the kind is found again, so both have to agree.
+    # A run's kind is found again by the name in its folder, so both have to agree.
     return None if found.name == name else f"calls itself {found.name!r}: both names must be the same"
 
 
@@ -90,7 +90,11 @@ def usable_kinds() -> Iterator[RunKind]:
 
 
 def driven_kind(name: str) -> RunKind:
-    """Return the kind of run that `vcdl run --grid NAME` starts. Raises PluginError."""
+    """Return the kind of run that `vcdl run --grid NAME` starts.
+
+    Raises:
+        PluginError: There is no such kind, or its package fails.
+    """
     if name not in RUN_KINDS:
         known = ", ".join(kind.name for kind in usable_kinds() if kind.driver is not None)
         raise PluginError(f"there is no grid {name!r}: known are {known}; {RUN_KINDS.how_to_add}")

@@ -1,8 +1,8 @@
-"""The server's own statistics of batch normalisation.
+"""Compute the statistics of batch normalisation on the server.
 
-Training normalises by the batch, so the statistics that clients upload only matter where weights are used. There they
-are ignored: evaluations, scores, spot checks and exported models take the server's own. The shared weights keep the
-clients' averages, which lag behind the weights and are no longer read.
+Training normalises by the batch, so the statistics that clients upload only matter where weights are used. There the
+server's own statistics replace them: in evaluations, scores, spot checks and exported models. The shared weights keep
+the clients' averages, which lag behind the weights and are no longer read.
 """
 
 import logging
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from vcdl.run.run import Run
 
 _SAMPLES = 1024
-"""Samples for the statistics. Other ones moved the accuracy by 0.6 points with 256, 0.3 with 512, 0.1 with 1024."""
+"""Samples for the statistics. Another draw moved the accuracy by 0.6 points with 256, 0.3 with 512, 0.1 with 1024."""
 _MOST_BYTES, _FEWEST = 2**26, 32
-"""Large samples are fewer: each has more places that count, and in float32 pictures take four times as much memory."""
+"""Bytes above which fewer samples are drawn, and the fewest. A large sample has more positions to average over, and in
+float32 pictures take four times as much memory."""
 _log = logging.getLogger(__name__)
 
 
 def leave_samples(folder: RunFolder, layout: Layout, shards: Sequence[ShardFile], seed: int) -> int:
-    """Write samples of all shards for the statistics and return how many; 0: the model has none.
+    """Write samples of all shards for the statistics and return their number; 0: the model needs none.
 
-    Raises DataError, FileUnavailable, OSError.
+    Raises:
+        DataError, FileUnavailable, OSError: The shards cannot be read, or the file cannot be written.
     """
     if not layout.model.statistics:
         return 0
     first, _ = map_split(shards[0].path)
     ends = np.cumsum([shard.samples for shard in shards])
-    # A picture of many megabytes still gets _FEWEST samples: below that a batch has no statistics worth the name.
+    # A picture of many megabytes still gets _FEWEST samples: a smaller batch has no useful statistics.
     count = min(int(ends[-1]), _SAMPLES, max(_FEWEST, _MOST_BYTES * len(first) // first.nbytes))
     # Sorted, so that each shard is opened once and read front to back. By the seed, so that a preparation that was
     # killed draws the same.
@@ -57,7 +59,7 @@ class OwnStatistics:
     """Sets the statistics of one model to the server's own."""
 
     def __init__(self, model: Any, samples: Array) -> None:
-        """Measure statistics on some samples.
+        """Keep a model and the samples that its statistics are measured on.
 
         Args:
             model: The run's model.
@@ -78,14 +80,17 @@ class OwnStatistics:
         return cls(model, read_samples(run.folder.statistics_file, run.prepared.normalisation).loaded()[0])
 
     def set(self) -> None:
-        """Set the statistics of the weights that the model has now, whatever stood there."""
+        """Compute the statistics of the model's present weights, and replace those in the model."""
         self._statistics.take(self._samples)
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model that is exported or measured elsewhere. Raises FileUnavailable.
+    """Set the statistics of a run's model that is exported or measured elsewhere.
 
-    Those of clients stay, with a warning, where the samples are gone.
+    If the samples are gone, the clients' statistics stay, with a warning.
+
+    Raises:
+        FileUnavailable: The samples cannot be read now.
     """
     try:
         statistics = OwnStatistics.of(run, model)

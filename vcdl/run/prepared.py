@@ -21,7 +21,7 @@ from vcdl.wire.workunit import Frozen, Normalisation
 
 _FORMAT = 2
 _TOO_MUCH = 1e300
-"""Above all that can be computed with, as the product of two facts is."""
+"""Upper limit of any number: the product of two facts above it would overflow."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Prepared:
     """Facts of a prepared job that are not in its job file."""
 
     shard_samples: tuple[int, ...]
-    """Samples by number of the shard."""
+    """Samples of each shard, by its number."""
     has_test: bool
     normalisation: Normalisation
     layout: Layout
-    """The place of each variable that training changes in the weights."""
+    """The place of each trained variable in the weights."""
     initial_norm: float
     """‖W‖₂ of version 0."""
     store_key: str
@@ -42,31 +42,40 @@ class Prepared:
     """
     footprint: Footprint
     own_step: tuple[float, ...]
-    """Lengths of the server's own first step (vcdl.trust.own_step), for bounds; empty where clients are trusted."""
+    """Lengths of the server's own first step (vcdl.trust.own_step), which bound those of strangers; empty where clients
+    are trusted."""
     store: str
-    """The address of that store, without a login (`vcdl.run.store_claim`)."""
+    """The address of the run's store, without a login (`vcdl.run.store_claim`)."""
     classes: tuple[str, ...] = ()
-    """Names of the classes by number of the model's output; empty where they have none."""
+    """Names of the classes, by number of the model's output; empty where they have none."""
     classes_by_output: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The same of each output that has some, by its name, where there are several."""
+    """Output's name → names of its classes, for a model with several outputs."""
     frozen: Frozen | None = None
     """The file of the weights that no training changes; None: there are none."""
     short_job_boost: float = USUAL_BOOST
     """The factor by which the rate may be raised if the job is short, where the job leaves it to a trial."""
     rate_trial: RateTrial = RateTrial.NONE
     statistics_samples: int = 0
-    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_statistics);
-    0: there are none, or an earlier version prepared the run, and they are averages of the clients'.
-    """
+    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_statistics); 0:
+    the model has none, or an earlier version prepared the run, which uses the averages of clients."""
 
     def write(self, folder: RunFolder) -> None:
-        """Raises OSError."""
-        with atomic_write(folder.prepared_file, private=True) as temporary:  # the draws follow from the key
+        """Write the facts to the run's folder.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with atomic_write(folder.prepared_file, private=True) as temporary:  # draws can be predicted from the key
             temporary.write_text(json.dumps({"format": _FORMAT, **asdict(self)}))
 
     @classmethod
     def read(cls, folder: RunFolder) -> Self:
-        """Raises RunFolderError for a file that is missing or damaged, FileUnavailable."""
+        """Read the facts of a prepared run.
+
+        Raises:
+            RunFolderError: The file is missing, damaged, or of another format.
+            FileUnavailable: It cannot be read now.
+        """
         try:
             text = folder.prepared_file.read_text()
             _check_format(folder, json.loads(text))
@@ -82,14 +91,22 @@ class Prepared:
 
     @staticmethod
     def check_format(folder: RunFolder) -> None:
-        """Raises RunFolderError for a run of a format that this version does not read; any other damage is passed."""
+        """Check that this version can read the run's format; ignore any other damage.
+
+        Raises:
+            RunFolderError: The run has another format.
+        """
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             _check_format(folder, json.loads(folder.prepared_file.read_text()))
 
     def _check(self) -> None:
-        """Raises ValueError for facts that no preparation finds."""
+        """Check that the facts are possible.
+
+        Raises:
+            ValueError: No preparation finds such facts.
+        """
         scale, offset = self.normalisation.scale, self.normalisation.offset
-        # The file may come from somebody else's folder. Numbers like these end in limits and allocations.
+        # The file may come from another person's folder. Numbers like these determine limits and allocations.
         sizes = (self.initial_norm, *vars(self.footprint).values(), *self.own_step)
         if not all(map(math.isfinite, (*scale, *offset))) or not all(0 <= size < _TOO_MUCH for size in sizes):
             raise ValueError("a number that is negative, or not finite")

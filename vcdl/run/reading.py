@@ -1,4 +1,4 @@
-"""The state and the figures of a run on disk, read without disturbing the process that runs it."""
+"""Read the state and the figures of a run on disk without disturbing the process that runs it."""
 
 import time
 from collections.abc import Iterator
@@ -31,17 +31,21 @@ class RunState(StrEnum):
     KILLED = "killed"
     """Its process died without recording a pause; `vcdl resume` continues from the last applied update."""
     FINISHED = "finished"
-    """Its results are there."""
+    """Its results are written."""
     FAILED = "failed"
-    """Its results are there, but it ended because a shard kept failing; `vcdl resume` tries again."""
+    """Its results are written, but it ended because a shard kept failing; `vcdl resume` tries again."""
 
 
 NOBODY_WORKS = frozenset({RunState.PAUSED, RunState.WAITING, RunState.KILLED})
-"""States of an open run on which nothing works."""
+"""States of an open run that no process advances."""
 
 
 def state_of(folder: RunFolder, report: Report) -> RunState:
-    """Raises RunFolderError when the folder cannot be looked into."""
+    """Return the state of a run.
+
+    Raises:
+        RunFolderError: The folder cannot be read.
+    """
     if folder.running_pid is not None:
         return RunState.RUNNING
     if is_finished(folder):
@@ -57,23 +61,34 @@ def is_finished(folder: RunFolder) -> bool:
 
 
 def read_report(folder: RunFolder) -> Report:
-    """Return the figures of a run, running or not, without changing its journal. Raises JournalError."""
+    """Return the figures of a run, running or not, without changing its journal.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     with journal_of(folder) as journal:
         return Report() if journal is None else Report(kept_history(journal).advance(save=True))
 
 
 def clock_of(folder: RunFolder) -> Clock:
-    """Return the clock that times a run's events. Raises JournalError."""
+    """Return the clock that times a run's events.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     with journal_of(folder) as journal:
         return SteadyClock().now_s if journal is None else journal.clock
 
 
 def read_movie(folder: RunFolder, name: str) -> Movie:
-    """Return the movie of a run, running or not. Raises RunFolderError, JournalError.
+    """Return the movie of a run, running or not.
 
     Args:
         folder: The run's folder.
-        name: The name of the job, or another begin of the title.
+        name: The name of the job, or another start of the title.
+
+    Raises:
+        RunFolderError, JournalError: The run cannot be read.
     """
     with journal_of(folder) as journal:
         return movie_of(() if journal is None else journal.stream(), name, folder.kind.has_workers)
@@ -81,7 +96,11 @@ def read_movie(folder: RunFolder, name: str) -> Movie:
 
 @contextmanager
 def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
-    """Open a run's journal for reading; None while the run is prepared. Raises JournalError when it is gone."""
+    """Open a run's journal for reading; yield None while the run is being prepared.
+
+    Raises:
+        JournalError: The journal is gone or cannot be read.
+    """
     if not folder.journal_file.is_file():
         # Preparation makes the journal first and this file last. So a journal that is missing now was deleted.
         if folder.prepared_file.exists():
@@ -93,7 +112,11 @@ def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
 
 
 def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
-    """Yield the events of some kinds in a run's journal. Raises JournalError."""
+    """Yield the events of some kinds in a run's journal.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     with journal_of(folder) as journal:
         for recorded in () if journal is None else journal.stream(kinds=kinds):
             if isinstance(recorded.event, kinds):
@@ -101,7 +124,7 @@ def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
 
 
 class RunFollower:
-    """Hands an observer what is new in a run's journal, at each look."""
+    """Reports the new events of a run's journal to an observer."""
 
     def __init__(self, folder: RunFolder, observer: RunObserver) -> None:
         self._folder = folder
@@ -109,12 +132,16 @@ class RunFollower:
         self._last_id = 0
         self._hosts: dict[str, str] = {}
         self.report = Report()
-        """The figures of the run, up to the last look."""
+        """The figures of the run, up to the last call of `look`."""
 
     def look(self) -> None:
-        """Read what is new. Raises JournalError."""
+        """Read the journal's new events and report them.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
         with journal_of(self._folder) as journal:
-            # The first look starts from the kept state, as an observer wants the past as one history and not as
+            # The first call starts from the kept state, as an observer wants the past as one history and not as
             # thousands of events.
             if journal is not None and not self._last_id:
                 kept = kept_history(journal)
@@ -130,7 +157,7 @@ class RunFollower:
         self._observer.events(new)
 
     def tell_tasks(self) -> None:
-        """Tell the observer what clients work on, as far as the journal knows: how far each is only the grid does."""
+        """Tell the observer which subtasks clients train, from the journal; only the grid knows their progress."""
         history, now_s = self.report.history, time.monotonic()
         self._hosts = {workunit: host for workunit, host in self._hosts.items() if workunit in history.at_work}
         running = [

@@ -1,10 +1,10 @@
-"""The results of a run that has ended: the model, the curve, the confusion matrix, TensorBoard's file, summary.json.
+"""Write the results of a run that has ended: model, curve, confusion matrix, TensorBoard's file, summary.json.
 
-Clients train on normalised samples. The exported model has a Rescaling layer in front, so it takes samples as they are
-in the user's data set.
+Clients train on normalised samples. The exported model has a Rescaling layer in front, so it accepts samples as they
+are in the user's data set.
 
-Before a run counts as finished, plain Keras loads the file that was written and scores it on such samples. The score
-must be the evaluator's of the same weights: the two models are built in different processes, by different code.
+Before a run counts as finished, plain Keras loads the exported file and evaluates it on such samples. The loss must
+equal the evaluator's for the same weights: different code builds the two models, in different processes.
 """
 
 import json
@@ -46,13 +46,13 @@ _MOST_SAMPLES = 10_000
 """Samples that are scored, so that a run ends soon. A larger validation set is scored in part, and the run's own model
 on the same part."""
 _ROUNDING, _SMALLEST = 0.02, 1e-6
-"""Losses that differ by less, relative or absolute, agree. Rounding made up to 1e-4 of it in the tests; where inputs
-of 1e6 ± 1 are normalised it may reach 1 %. A model that is another one differs by far more."""
+"""Losses that differ by less, relative or absolute, agree. Rounding made up to 1e-4 of the loss in the tests; where
+inputs of 1e6 ± 1 are normalised it may reach 1 %. A wrong model differs by far more."""
 
 
 @dataclass(frozen=True)
 class ExportedScore:
-    """The loss of a run's last weights, by the model that left the run and by the run itself."""
+    """The loss of a run's last weights, by the exported model and by the run's own."""
 
     exported: float
     evaluated: float
@@ -68,7 +68,7 @@ WEIGHTS_ENDING = ".weights.h5"
 
 
 def newest_version(folder: RunFolder) -> int:
-    """Return the newest version with a snapshot: snapshots outlive the store, which may be on a server that is gone."""
+    """Return the newest version with a snapshot, which outlives the store and its server."""
     versions = folder.snapshot_versions()
     if not versions:
         raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
@@ -76,11 +76,9 @@ def newest_version(folder: RunFolder) -> int:
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
-    """Write a run's results from its journal and its last weights.
+    """Write a run's results from its journal and its last weights. Raises VcdlError.
 
-    The run counts as finished when summary.json exists.
-
-    Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
+    The run counts as finished when summary.json exists. Each file is replaced as a whole, so a second call is harmless.
     """
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
@@ -105,7 +103,10 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 
 
 def leave_confusion_matrix(run: Run, model: Any) -> None:
-    """Write confusion_matrix.csv, and its picture for few classes; `model`: of `trained_model`. Raises VcdlError."""
+    """Write confusion_matrix.csv, and its picture for few classes, by the model of `trained_model`.
+
+    Raises VcdlError.
+    """
     from vcdl.client.compile import make_loss, measures_itself
 
     if run.job.data.task not in HAS_CLASSES or measures_itself(model):
@@ -129,10 +130,10 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
     """Write `output` whole or not at all: a compiled model with the weights of a version, or weights alone.
 
     Args:
-        folder: A run, which may be under way: it discards versions meanwhile.
+        folder: A run. It may be under way, and so discard versions meanwhile.
         output: File to write. `.keras`: a model that includes the normalisation; `.weights.h5`: the weights of the
-            job's own model; `.npz`: those weights that were trained, by path.
-        choose: Function that names the version. It is asked again where that one was discarded before it was read.
+            job's own model; `.npz`: the trained weights, by path.
+        choose: Function that returns the version. It is called again if that version was discarded before it was read.
 
     Returns:
         The version.
@@ -154,12 +155,12 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
 
 
 def export_preset(folder: RunFolder, output: Path, choose: Callable[[RunFolder], int]) -> int:
-    """Write a preset whose model predicts in plain KerasHub what the run's model predicts.
+    """Write a preset for plain KerasHub whose predictions equal those of the run's model.
 
     Args:
         folder: A run, which may be under way.
         output: Folder to write, whole or not at all; it must be new.
-        choose: Function that names the version of the weights.
+        choose: Function that returns the version of the weights.
 
     Returns:
         The version.
@@ -213,7 +214,7 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
 
 
 def _write_trained(run: Run, model: Any, output: Path) -> None:
-    """Write what training changed, such as LoRA's matrices: a few MB in addition to a model that exists already."""
+    """Write the trained weights alone, such as LoRA's matrices: a few MB in addition to a model that exists already."""
     if run.prepared.frozen is None:
         raise ModelError(f"{run.name} trains all weights of its model: export them as .keras or .weights.h5")
     with whole_file(output) as temporary:
@@ -222,7 +223,7 @@ def _write_trained(run: Run, model: Any, output: Path) -> None:
 
 def _write_weights(model: Any, output: Path) -> None:
     with whole_file(output) as temporary:
-        named = temporary.with_name(f"{temporary.name}{WEIGHTS_ENDING}")  # Keras takes no other ending
+        named = temporary.with_name(f"{temporary.name}{WEIGHTS_ENDING}")  # Keras accepts no other ending
         try:
             model.save_weights(named)
             named.replace(temporary)
@@ -239,8 +240,8 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
         on_all: Score all samples, so that the evaluator's score is the one in the journal.
 
     Returns:
-        Both losses; None while the last weights are not measured, and for a model with steps of its own: what these
-        measure is of its class, which plain Keras puts behind a layer that rescales, and may be drawn by chance.
+        Both losses. None while the last weights are not measured, and for a model class with steps of its own: plain
+            Keras wraps it in a model that rescales and does not call these steps, and they may draw random numbers.
 
     Raises:
         RunFolderError, ModelError, DataError, FileUnavailable: Some file of the run is gone or damaged.
@@ -253,7 +254,7 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
     run = Run.open(folder)
     run.permit_code()
     if run.prepared.frozen is not None:
-        collect()  # the model that was exported: it may be large, and its layers hold one another
+        collect()  # free the exported model: it may be large, and its layers refer to one another
     samples = measured.samples if on_all else min(measured.samples, _MOST_SAMPLES)
     some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
     evaluated = measured.loss
@@ -270,8 +271,8 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
 def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
     """Load an exported model by plain Keras. Raises ModelError.
 
-    A model with classes of the job's own, which this process may run, is not compiled: its loss may be the job's own,
-    too.
+    A model with classes of the job's own, which this process may run, is not compiled, as its loss may be the job's
+    own, too.
     """
     import keras
 
@@ -334,7 +335,7 @@ def start_of(job: Job) -> Any:
 
 
 def best_version(folder: RunFolder) -> int:
-    """Return the version of the weights at the best epoch's end. Raises RunFolderError."""
+    """Return the version of the weights at the best epoch's end. Raises RunFolderError if none was measured."""
     report = read_report(folder)
     epoch = report.best_epoch
     if epoch is None:
@@ -384,7 +385,7 @@ def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
         rescale = keras.layers.Rescaling(_number_or_list(own.scale), _number_or_list(own.offset))
         rescaled.append(rescale(inputs[-1]) if _rescales(own) else inputs[-1])
     ends = model(rescaled if several else rescaled[0])
-    if isinstance(ends, list):  # under their own names, by which losses and labels go
+    if isinstance(ends, list):  # under their own names, which identify losses and labels
         ends = [keras.layers.Identity(name=of)(end) for of, end in zip(model.output_names, ends, strict=True)]
     return keras.Model(inputs if several else inputs[0], ends, name=name)
 

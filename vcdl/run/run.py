@@ -1,4 +1,4 @@
-"""A run: a prepared job in its folder, and every part that follows from the two."""
+"""A prepared job in its folder, with every object that follows from the two: store, journal, model, checks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -41,7 +41,12 @@ class Run:
 
     @classmethod
     def open(cls, folder: RunFolder) -> Self:
-        """Open the run in a folder. Raises RunFolderError when it is not prepared, JobError."""
+        """Open the run in a folder.
+
+        Raises:
+            RunFolderError: The run is not prepared.
+            JobError: Its job file is damaged.
+        """
         load_client_libraries()
         return cls(folder, open_frozen(folder), Prepared.read(folder))
 
@@ -52,12 +57,16 @@ class Run:
 
     @property
     def kind(self) -> RunKind:
-        """The kind of the run. Raises RunFolderError."""
+        """The kind of the run.
+
+        Raises:
+            RunFolderError: The kind is unknown.
+        """
         return self.folder.kind
 
     @property
     def rule(self) -> Rule:
-        """The rule by which an upload counts."""
+        """The rule that applies uploads to the shared weights."""
         return self.job.update
 
     @cached_property
@@ -69,8 +78,8 @@ class Run:
     @property
     def draw_secret(self) -> str:
         """The secret on which draws depend; a simulation draws the same each time."""
-        # A client that could foretell the draws would be honest just in time. A simulation has no client to fear, and
-        # has to give the same figures for the same seed.
+        # A client that could predict the draws would only be honest when it is checked. A simulation has no hostile
+        # client, and has to give the same figures for the same seed.
         return self.prepared.store_key if self.kind.has_wall_clock else str(self.job.seed)
 
     @property
@@ -79,7 +88,12 @@ class Run:
         return self.prepared.layout
 
     def frozen_weights(self) -> Vector:
-        """Return the weights that no training changes, shape (m,). Raises RunFolderError, FileUnavailable."""
+        """Return the weights that no training changes, shape (m,).
+
+        Raises:
+            RunFolderError: The file is damaged.
+            FileUnavailable: It cannot be read now.
+        """
         path = self.folder.frozen_file
         try:
             return read_frozen(path, self.prepared.frozen)
@@ -89,7 +103,8 @@ class Run:
     def load_model(self) -> Any:
         """Return the run's Keras model with only its frozen weights set.
 
-        Raises RunFolderError, ModelError, FileUnavailable.
+        Raises:
+            RunFolderError, ModelError, FileUnavailable: It cannot be built.
         """
         from vcdl.client.model import load_model
 
@@ -97,7 +112,7 @@ class Run:
         return load_model(self.folder.read_model_json(), self.frozen_weights())
 
     def permit_code(self) -> None:
-        """Let this process run the job's own code where it may: in the submitter's process, or a child of it."""
+        """Permit this process to run the job's own code if it is the submitter's process or its child."""
         from vcdl.client import own_code
 
         if self.job.may_run_code and self.kind.runs_code:
@@ -105,18 +120,18 @@ class Run:
 
     @property
     def subtask_rate(self) -> SubtaskRate:
-        """The learning rate of its subtasks."""
+        """The schedule of its subtasks' learning rate."""
         prepared, job = self.prepared, self.job
         return job.training.subtask_rate(prepared.shard_samples, job.stop.epochs, prepared.short_job_boost)
 
     @property
     def transport(self) -> Transport:
-        """The codecs by which weights travel."""
+        """The codecs that encode weights for transport."""
         return self.job.transport.to_wire()
 
     @property
     def training(self) -> Training:
-        """The settings of a training at the job's peak rate."""
+        """The settings of training at the job's peak rate."""
         return self.training_at(1.0)
 
     def training_at(self, rate: float) -> Training:
@@ -129,7 +144,11 @@ class Run:
         return tuple(self.folder.shard(number) for number in range(self.job.data.shards))
 
     def store_settings(self) -> StoreSettings:
-        """Return the store that the run was prepared with. Raises StoreError when another one is named now."""
+        """Return the settings of the store that the run was prepared with.
+
+        Raises:
+            StoreError: The job file or environment names another store now.
+        """
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
@@ -150,7 +169,7 @@ class Run:
             key = claimed_key(self.folder, self.prepared, may_restore=may_restore)
         store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:
-            # Asked anew before each look at the store: the journal may have grown since.
+            # Asked anew before each use of the store: the journal may have grown since.
             store.expected = partial(expected_of, journal)
             if self.folder.kept_uploads.is_dir() and not store.overwrites:
                 # An eventual store may give a number twice by design. Elsewhere a snapshot of a version that is still
@@ -159,26 +178,29 @@ class Run:
         return store
 
     def journal(self, clock: Callable[[], float] | None = None) -> Journal:
-        """Open the run's event log for writing. Raises JournalError, also when it was deleted.
+        """Open the run's event log for writing.
 
         Args:
             clock: A simulation's clock; None for the wall clock.
+
+        Raises:
+            JournalError: The journal cannot be opened, or was deleted.
         """
         return Journal.existing(self.folder.journal_file, clock)
 
     def snapshots(self, store: WeightStore) -> Snapshots:
-        """Return the weights by version on disk, of a store of this run."""
+        """Return the snapshots of a store of this run."""
         return Snapshots(self.folder, store, self.name, self.layout)
 
     def downloads(self) -> Downloads:
-        """Return the weights by version as clients get them."""
+        """Return the files of weights that clients download."""
         return Downloads(self.folder, self.layout, self.transport)
 
     def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
         """Return the check that an upload must pass.
 
         Args:
-            journal: Says which newer weights clients may have started from.
+            journal: Contains the newer versions that clients may have started from; None: there are none.
             is_over: The subtask is applied, and the weights that this upload started from may be gone.
         """
         return UploadCheck(
@@ -199,8 +221,12 @@ class Run:
 
 
 def expected_of(journal: Journal) -> Expected:
-    """Return the newest record that the journal knows of, which the store must have. Raises JournalError."""
-    # Keyed rows: both queries use the index, as this is asked once a fold.
+    """Return the newest record of the journal, which the store must have too.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    # Both queries use the index, as this is called once a fold.
     rolled, restored = (max(_versions(journal, kind), default=0) for kind in (RolledBack, StoreRestored))
     update = journal.newest_update()
     # A restored store has no record of the updates before it, only one of the restore itself.

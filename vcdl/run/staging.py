@@ -1,4 +1,4 @@
-"""A subtask's files on their way to a client, and back; equal numbers give equal files."""
+"""The files of a subtask that a client downloads and uploads. Equal numbers give equal files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, Worku
 
 @dataclass(frozen=True)
 class Staged:
-    """A workunit with the files it needs, lying on the server."""
+    """A workunit with the paths of its input files on the server."""
 
     workunit: Workunit
     model: Path
@@ -22,9 +22,9 @@ class Staged:
     frozen: Path | None = None
     """The weights that no training changes, where there are any."""
     samples: int | None = None
-    """Train this many samples, however long they take; None: as the workunit says."""
+    """Number of samples to train on, however long they take; None: as the workunit says."""
     newest: tuple[int, Path] | None = None
-    """The newer version that a simulated client begins with, and its weights; None: it begins with `params`."""
+    """The newer version that a simulated client starts from, with its weights; None: it starts from `params`."""
 
     @property
     def inputs(self) -> Mapping[str, Path]:
@@ -41,7 +41,7 @@ class Staged:
 
     @property
     def start(self) -> Path:
-        """The weights that the client begins with."""
+        """The weights that the client starts from."""
         return self.params if self.newest is None else self.newest[1]
 
     @property
@@ -52,19 +52,20 @@ class Staged:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A client brought an update; it is not checked yet."""
+    """An outcome: a client uploaded an update, which is not checked yet."""
 
     workunit: str
     path: Path
     size_bytes: int
     host: str = ""
-    """The host that brought it; empty: the grid does not know, and the journal's last `workunit_sent` tells."""
+    """The host that uploaded it; empty: the grid does not know, and the journal's last `workunit_sent` names it."""
     received_s: float | None = field(default=None, compare=False)
-    """Time at which the server had it, by the clock of a grid in virtual time, else Unix time; None: not known."""
+    """Time at which the server had received it, by the clock of a grid in virtual time, else Unix time; None: unknown.
+    """
 
 
 def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
-    """Return the workunit of a name.
+    """Stage the workunit of a name.
 
     Args:
         run: The run.
@@ -78,7 +79,7 @@ def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None,
     """
     folder = run.folder
     # From the name alone, so that a workunit that is submitted again after a kill is the same file, and the server can
-    # train it again (decision 060). The attempt is in it: a retry takes another order of the samples.
+    # retrain it (decision 060). The attempt is part of the name: a retry uses another order of the samples.
     seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))
     workunit = Workunit(
         job=run.name,

@@ -1,4 +1,4 @@
-"""The standing of runs, as `vcdl status`, `vcdl jobs` and the pages show it: one with all figures, many in rows."""
+"""The state of runs for `vcdl status`, `vcdl jobs` and the pages: one run with all figures, or many in rows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -40,16 +40,16 @@ _COURSE = 60
 
 @dataclass(frozen=True)
 class Standing:
-    """How a run stands."""
+    """A run's state, figures and costs."""
 
     folder: RunFolder
     job: Job
     report: Report
     state: RunState
     now_s: float | None
-    """The time by the run's clock; None where no process drives it, or its times are those of a simulation."""
+    """The present time by the run's clock; None where no process drives it, or where it is a simulation's."""
     costs: Costs | None = None
-    """Tells what its fleet has cost and costs; None: it has none."""
+    """The costs of its fleet so far and per hour; None: it has none."""
 
     @classmethod
     def of(
@@ -60,36 +60,40 @@ class Standing:
         clock: Clock | None = None,
         costs: Costs | None = None,
     ) -> "Standing":
-        """Read what is not given. Raises RunFolderError, JobError, JournalError."""
+        """Return a run's standing; arguments that are None are read from its folder.
+
+        Raises:
+            RunFolderError, JobError, JournalError: The run cannot be read.
+        """
         job = read_frozen(folder) if job is None else job
         report = read_report(folder) if report is None else report
         state = state_of(folder, report)
-        # A paused run would count the pause as time at work, and a simulated one has no present time.
+        # A paused run would count the pause as time of work, and a simulated one has no present time.
         is_timed = state is RunState.RUNNING and folder.kind.has_wall_clock
         return cls(folder, job, report, state, (clock or clock_of(folder))() if is_timed else None, costs)
 
     @property
     def goal(self) -> RunGoal:
-        """The end that it trains towards."""
+        """The end that the run trains towards."""
         return RunGoal.of(self.job, self.costs)
 
     @property
     def changes(self) -> str:
-        """The settings that were changed after it began; empty: none."""
+        """The settings that were changed after the run began; empty: none."""
         return " ".join(self.report.totals.changes)
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until its end; None if no process runs it, or the speed is not known yet."""
+        """Seconds until the run's end; None if no process runs it, or its speed is not known yet."""
         return None if self.now_s is None else seconds_left(self.goal, self.report, self.now_s)
 
     @property
     def range_left(self) -> tuple[float, float] | None:
-        """Least and most of them."""
+        """Least and most seconds until the run's end; None if unknown."""
         return None if self.now_s is None else range_left(self.goal, self.report, self.now_s)
 
     def figures(self) -> dict[str, str]:
-        """Labels and words."""
+        """Return the run's figures as text, by label."""
         figures = status_figures(self.goal, self.report, self.now_s)
         if rate := self._rate:
             figures["rate"] = rate
@@ -101,7 +105,7 @@ class Standing:
 
     @property
     def highest_rate(self) -> float:
-        """The highest learning rate that a workunit had, which a trial may have chosen; 0 before the first."""
+        """The highest learning rate of any workunit, which a trial may have chosen; 0 before the first."""
         return self.report.totals.rate_highest * self.job.training.peak_rate
 
     @property
@@ -129,7 +133,7 @@ class Standing:
         )
 
     def fields(self, **beside: Any) -> dict[str, Any]:
-        """Return the keys of `vcdl status --json`, with what only a caller knows."""
+        """Return the keys of `vcdl status --json`, with further ones that only a caller knows."""
         left_s, between = self.seconds_left, self.range_left
         fields = {
             "folder": str(self.folder.path),
@@ -152,45 +156,48 @@ class Standing:
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job and how far it is."""
+    """A job's row in a table of jobs."""
 
     job: str
     trains: str
-    """Its model and data, in words."""
+    """The job's model and data, in words."""
     state: RunState
     epoch: int
     epochs: int
     monitor: str
-    """The measure by which it is judged."""
+    """The measure by which the job is judged."""
     value: str
-    """The last measured epoch's, in words."""
+    """The monitor's value at the last measured epoch, as text."""
     mean: float | None
     score: float | None
-    """The same number, turned so that larger is better."""
+    """That value as a number, with its sign changed where smaller is better."""
     share: int | None
-    """Its share of the clients; None where it does not share them."""
+    """The job's share of the clients; None where it does not share them."""
     hosts: int
-    """Hosts that brought an update."""
+    """Number of hosts that uploaded an update."""
     seconds_left: float | None
     range_left: tuple[float, float] | None
-    """Least and most of them."""
+    """Least and most seconds until the job's end; None if unknown."""
     course: tuple[float, ...]
-    """The means of its last measured epochs."""
+    """The monitor's means of the last measured epochs."""
     bytes_down: float
-    """Bytes that a client gets for a task, on average: an upper bound where clients keep shards."""
+    """Bytes that a client downloads for a task, on average: an upper bound where clients keep shards."""
     bytes_up: float
-    """Bytes that it sends back."""
+    """Bytes that a client uploads for a task."""
     settings: Mapping[str, tuple[str, str]]
-    """Those that are not the defaults: value and default as text."""
+    """The settings that differ from their defaults: value and default as text."""
     note: RunNote
 
     @classmethod
     def of(cls, standing: Standing, hosts: int) -> "JobRow":
-        """Return the row of a run. Raises RunFolderError.
+        """Return the row of a run.
 
         Args:
             standing: The run.
             hosts: Number of hosts that uploaded an update.
+
+        Raises:
+            RunFolderError: The run cannot be read.
         """
         folder, job, report = standing.folder, standing.job, standing.report
         course = tuple(detail.mean for detail in report.epochs[-_COURSE:])
@@ -226,7 +233,7 @@ class JobRow:
         """Return the keys of `vcdl jobs --json`.
 
         Args:
-            part: The job's part of the clients.
+            part: The job's fraction of the clients; None: unknown.
         """
         return {
             "job": self.job,
@@ -250,21 +257,22 @@ class JobRow:
 def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) -> list[JobRow]:
     """Return a row for each run: the open ones first, each group by name.
 
-    Raises RunFolderError, JobError, JournalError.
+    Raises:
+        RunFolderError, JobError, JournalError: A run cannot be read.
     """
     rows = (JobRow.of(Standing.of(folder), hosts(folder)) for folder in folders)
     return sorted(rows, key=lambda row: (not row.is_open, row.job))
 
 
 def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
-    """Return the part of the clients that an open job has, None for others."""
+    """Return the fraction of the clients that an open job has, None for others."""
     if row.share is None or not row.is_open:
         return None
     return row.share / sum(other.share for other in rows if other.share is not None and other.is_open)
 
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table of such fields, with its head. A job that cannot be read has `error`."""
+    """Format rows' fields as a table with a header line. A job that cannot be read has the field `error`."""
     table = [("job", "state", "epoch", "measure", "share", "hosts", "time left")]
     for row in rows:
         name = printable(row["job"])

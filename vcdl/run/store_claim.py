@@ -1,12 +1,12 @@
-"""The store of a run, and the claim of the run's folder on its weights there.
+"""The address of a run's store, and the claim of the run's folder on its weights there.
 
-The address comes from the job file or from the environment, and is held to from the preparation on. The environment may
-differ whenever a process of the run starts; in another store the process would find nothing, and take the weights for
+The address comes from the job file or from the environment when the run is prepared, and must not change afterwards.
+A process of the run may start with another environment. In another store it would find no weights, and treat them as
 lost.
 
 `store_claim.json` names the folder, by path and by the number of its directory on the disk, and the key of its weights.
-A directory keeps its number when it is moved, mounted elsewhere or its machine restarts; a copy gets another one, and
-has no claim.
+A directory keeps its number when it is moved, mounted elsewhere or its machine restarts. A copy gets another number,
+and so has no claim.
 """
 
 import json
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 OWN_FOLDER = "store/"
-"""The address of the folder inside the run's own, which moves with it."""
+"""The address that stands for the folder inside the run's own, which moves with it."""
 _FILE = "file:"
 
 
@@ -50,19 +50,23 @@ def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
     # which must not get this password.
     if job.store.url and (password := store_password(folder)):
         environment[PASSWORD_VARIABLE] = password
-    # The job file before the environment, so that a run stays where it was put, whatever the shell says.
+    # The job file before the environment, so that a run keeps its store, whatever the shell sets.
     url = job.store.url or os.environ.get(URL_VARIABLE) or f"{_FILE}{folder.store}"
     return StoreSettings.parse(url, job.store.consistency, environment)
 
 
 def store_address(settings: StoreSettings, folder: "RunFolder") -> str:
-    """Return the address to write down, without login and password."""
+    """Return a store's address for a file, without login and password."""
     is_own = settings.is_folder and settings.folder.absolute() == folder.store.absolute()
     return OWN_FOLDER if is_own else settings.address
 
 
 def held_to(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") -> StoreSettings:
-    """Return the settings of the store at the address `kept`. Raises StoreError when they name another store."""
+    """Return the settings of the store at the address `kept`.
+
+    Raises:
+        StoreError: `settings` name another store.
+    """
     if store_address(settings, folder) == kept:
         return settings
     scheme = f"{settings.service}:"
@@ -71,7 +75,7 @@ def held_to(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder")
     if settings.kind.port is None and kept.startswith(scheme) and not settings.folder.is_absolute():
         began = Path(kept.removeprefix(scheme))
         if began.parts[len(began.parts) - len(settings.folder.parts) :] == settings.folder.parts:
-            return replace(settings, folder=began)  # what it was in the current folder of that time
+            return replace(settings, folder=began)  # its path relative to the current folder of that time
     raise StoreError(_words(settings, kept, job, folder))
 
 
@@ -95,7 +99,7 @@ def _words(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") 
 
 @dataclass(frozen=True)
 class Claim:
-    """The folder that may use the weights of a key."""
+    """The folder that may use the weights of a key, as `store_claim.json` stores it."""
 
     key: Annotated[str, msgspec.Meta(min_length=1)]
     path: str
@@ -105,12 +109,20 @@ class Claim:
 
     @classmethod
     def of(cls, folder: RunFolder, key: str) -> "Claim":
-        """Return the claim of a folder. Raises OSError."""
+        """Return the claim of a folder.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
         return cls(key, str(folder.path), folder.path.stat().st_ino, platform.node())
 
     def write(self, folder: RunFolder) -> None:
-        """Raises OSError."""
-        with atomic_write(folder.store_claim_file, private=True) as temporary:  # the key is the secret of all draws
+        """Write the claim into the folder.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        with atomic_write(folder.store_claim_file, private=True) as temporary:  # the key is the secret behind all draws
             temporary.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
@@ -120,12 +132,15 @@ def new_key(name: str) -> str:
 
 
 def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
-    """Return the key of a run's weights. Raises RunFolderError for a second copy whose original exists.
+    """Return the key of a run's weights.
 
     Args:
         folder: The run's folder.
         prepared: What the run was prepared with.
         may_restore: Give a copy a key of its own: its weights can be restored under it from the folder's files.
+
+    Raises:
+        RunFolderError: The folder is a copy whose original still exists, and has no key of its own.
     """
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
         # Two processes of a copied run start at the same time. Without the lock each would claim a key of its own.
@@ -144,7 +159,7 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
         is_moved = here.directory == claim.directory
         if is_moved and here.machine != claim.machine:
             return claim.key  # on a network's disk, seen by another machine
-        # No question is asked: under a new key nothing can be shared, whether this is a copy, a restored backup or a
+        # Nothing else is checked: under a new key nothing can be shared, whether this is a copy, a restored backup or a
         # move to another disk.
         if not is_moved and may_restore:
             here = Claim.of(folder, new_key(prepared.store_key.rpartition("-")[0]))
@@ -158,12 +173,12 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
 
 
 def _is_original(original: RunFolder, folder: RunFolder, prepared: Prepared) -> bool:
-    """Return whether another folder of the same run lies where a claim says."""
+    """Return whether the folder that a claim names still has the same run."""
     try:
         if os.path.samefile(original.path, folder.path):
             return False
         return Prepared.read(original).store_key == prepared.store_key
-    except (OSError, ValueError, VcdlError):  # a claim may name what is no path
+    except (OSError, ValueError, VcdlError):  # a claim may contain an invalid path
         return False
 
 

@@ -17,10 +17,9 @@ from vcdl.yaml_schema.reading import YamlDumper
 from vcdl.yaml_schema.section import Section, load_section
 
 CLIENTS_FILE = "clients.yaml"
-"""The file in a run's folder that holds its simulated clients. A folder with this file holds a simulated run."""
+"""The file in a run's folder with its simulated clients. A folder with this file has a simulated run."""
 _TIMEOUT_SUBTASKS = 10.0
-"""Default time limit of a subtask in multiples of its usual time, so that only lost subtasks exceed
-it."""
+"""Default time limit of a subtask in multiples of its usual time, so that only lost subtasks exceed it."""
 
 _Count = Annotated[int, kinds.whole(1)]
 _Seconds = Annotated[float, kinds.at_least(0)]
@@ -29,21 +28,21 @@ _Part = Annotated[float, kinds.fraction(zero=True, one=False)]
 
 
 class ClientFleet(Section):
-    """Settings of simulated clients and network; random numbers come from `seed`, times are virtual seconds."""
+    """Settings of simulated clients and network. Random numbers come from `seed`; times are virtual seconds."""
 
     seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
     clients: _Count = 10
-    """The paper's C."""
+    """Number of clients: the paper's C."""
     slots: _Count = 2
     """Subtasks that a client runs at a time: the paper's T."""
     servers: _Count = 1
-    """Parameter servers: the paper's P."""
+    """Number of parameter servers: the paper's P."""
     update_s: _Seconds = 0.0
-    """Seconds that a server takes to fold an update in; other uploads wait meanwhile."""
+    """Seconds that a server takes to fold an update; other uploads wait meanwhile."""
     subtask_s: _AboveZero = 60.0
     """Mean training time of a subtask on a client of speed 1 with one slot."""
     jitter: _Part = 0.3
-    """Durations are drawn evenly from 1 − jitter to 1 + jitter of their mean."""
+    """Relative spread of durations, drawn uniformly from 1 − jitter to 1 + jitter times their mean."""
     speed_ratio: Annotated[float, kinds.at_least(1)] = 1.0
     """The fastest client's speed divided by the slowest's. Neighbours differ by equal ratios; the mean speed is 1."""
     core_sharing: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
@@ -51,31 +50,32 @@ class ClientFleet(Section):
     own core, 1 when all slots share one."""
     download_s: _Seconds = 0.0
     upload_s: _Seconds = 0.0
-    """The slot trains the next subtask meanwhile."""
+    """Seconds from the end of training to the upload's arrival. The slot trains the next subtask meanwhile."""
     link_mb_per_s: _AboveZero | None = None
-    """The middle rate of the clients' links, megabytes a second each way; None: files take no time but the above."""
+    """The middle rate of the clients' links, megabytes a second each way; None: only `upload_s` passes."""
     link_ratio: Annotated[float, kinds.at_least(1)] = 1.0
     """The fastest link's rate divided by the slowest's. Neighbours differ by equal ratios."""
     population: AsPopulation = None
-    """Hosts as they are, by a name, a file or a trace: their speeds, links and absences replace those of this file."""
+    """Realistic hosts, by a name, a file or a trace: their speeds, links and absences replace those of this file."""
     lost: _Part = 0.0
-    """Probability that a subtask is lost, after an evenly drawn fraction of its training."""
+    """Probability that a subtask is lost, after a uniformly drawn fraction of its training."""
     lost_uploads: _Part = 0.0
-    """Probability that the upload of a whole training is lost on its way: its client does not know."""
+    """Probability that a finished upload is lost on its way without the client's knowledge."""
     loss_report_s: _Seconds | None = None
-    """Time from a loss until the server hears of it; None: the server waits for the timeout."""
+    """Seconds from a loss until the server learns of it; None: it waits for the timeout."""
     timeout_s: _AboveZero | None = Field(default=None, validate_default=True)
-    """Time from the begin of a subtask until the server gives it up; None: ten times `subtask_s`."""
+    """Seconds from a subtask's start until the server gives it up; None: ten times `subtask_s`."""
     second_copies: Annotated[bool, kinds.true_or_false()] = False
-    """Whether a subtask that is late goes to a second client, as on a BOINC server."""
+    """Whether a late subtask goes to a second client as well, as on a BOINC server."""
     preempted_every_s: _AboveZero | None = None
-    """Mean time between preemptions of a client (exponential); None: there are none."""
+    """Mean seconds between preemptions of a client (exponential); None: there are none."""
     away_s: _Seconds = 120.0
-    """Mean time that a preempted client is away (exponential)."""
+    """Mean seconds that a preempted client is away (exponential)."""
     checkpoint_every_s: _Seconds | None = 0.0
-    """Training time between checkpoints, from which a preempted subtask continues; None: without any it is lost."""
+    """Seconds of training between checkpoints, from which a preempted subtask continues; None: without checkpoints it
+    is lost."""
     usd_per_h: _Seconds = 0.0
-    """The price of a client for an hour, for the cost of a run."""
+    """The price of a client for an hour, in USD, for the cost of a run."""
 
     @field_validator("timeout_s")
     @classmethod
@@ -85,7 +85,7 @@ class ClientFleet(Section):
 
     @property
     def all_slots(self) -> int:
-        """Subtasks that all clients run at a time."""
+        """Number of subtasks that all clients run at a time."""
         return self.clients * self.slots
 
     @property
@@ -95,7 +95,15 @@ class ClientFleet(Section):
 
 
 def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFleet:
-    """Check a clients file, None: defaults, with keys replaced: `("lost=0.3",)`. Raises JobError, a line each."""
+    """Read a clients file, and check it.
+
+    Args:
+        path: The file; None: the defaults.
+        overrides: Keys to replace, such as `("lost=0.3",)`.
+
+    Raises:
+        JobError: A line for each mistake.
+    """
     return load_section(ClientFleet, CLIENTS, path, overrides, None if path is None else path.parent)
 
 

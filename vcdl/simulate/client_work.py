@@ -1,4 +1,4 @@
-"""The work of simulated clients: trained uploads, or nothing but times. The clock says when."""
+"""The work of simulated clients: trained uploads, or times alone. The caller's clock decides when."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -22,7 +22,7 @@ class ClientWork(Protocol):
     """The work of a virtual grid's clients. Each started subtask must be uploaded or cancelled."""
 
     remembers: bool
-    """Whether clients remember what their uploads left out."""
+    """Whether clients keep residuals of their uploads."""
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         """Start a subtask on a client.
@@ -38,12 +38,13 @@ class ClientWork(Protocol):
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         """Return a client's upload after `train_s` virtual seconds, or why there is none.
 
-        Raises GridError, RunFolderError.
+        Raises:
+            GridError, RunFolderError: The training on this machine failed.
         """
         ...
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        """Bytes that the client downloads for a subtask."""
+        """Return the bytes that the client downloads for a subtask."""
         ...
 
     def done(self, workunit: str, version: int | None) -> None:
@@ -51,7 +52,7 @@ class ClientWork(Protocol):
 
         Args:
             workunit: Its name.
-            version: The version that its upload created.
+            version: The version that its upload made.
         """
         ...
 
@@ -61,7 +62,7 @@ class ClientWork(Protocol):
 
 
 class TrainedWork:
-    """Simulated clients whose subtasks are really trained; only times and failures are simulated."""
+    """The work of simulated clients whose subtasks are really trained; only times and failures are simulated."""
 
     def __init__(
         self,
@@ -74,9 +75,9 @@ class TrainedWork:
 
         Args:
             clients: The clients and their behaviour.
-            training: What trains their subtasks.
+            training: Trains their subtasks.
             encodings: Encodings of downloads and of uploads.
-            memories: Folder for error feedback of the clients; None if they keep none.
+            memories: Folder for residuals of the clients; None if they keep none.
         """
         self._clients = clients
         self._training = training
@@ -86,15 +87,15 @@ class TrainedWork:
         self._delivered: dict[int, set[Path]] = {}
         self._sizes: dict[Path, int] = {}
         self._samples: dict[Path, int] = {}
-        """Samples of the shards that were counted."""
+        """Shard's file → its number of samples."""
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         if staged.workunit.training.target_s is not None:
-            # The clock decides how far a client gets. Real seconds of this machine would end the training somewhere
-            # else each time.
+            # The virtual clock decides how far a client gets. Real seconds of this machine would end the training
+            # elsewhere each time.
             staged = replace(staged, samples=max(1, int(fraction * self._all_samples(staged))))
         if self._memories is not None:
-            # Trained once and sent exactly: which client's memory the codec works with is only known when the upload is
+            # Trained once and stored exactly: which client's residual the codec adds is only known when the upload is
             # due.
             staged = replace(staged, workunit=replace(staged.workunit, transport=_exact_up(staged.workunit.transport)))
         self._order(staged, client, due_s)
@@ -104,7 +105,7 @@ class TrainedWork:
         return self._as_uploaded(outcome, staged, client, train_s) if isinstance(outcome, Uploaded) else outcome
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        """Weights and description, newer weights if it fetches them, and of the sticky files those that it lacks."""
+        """Return the bytes of weights, description, newer weights if fetched, and the sticky files that it lacks."""
         have = self._delivered.setdefault(client, set())
         new = staged.sticky - have
         have |= new
@@ -124,7 +125,7 @@ class TrainedWork:
         return self._sizes[path]
 
     def _order(self, staged: Staged, client: int, due_s: float) -> None:
-        """Have a client's subtask trained."""
+        """Start the training of a client's subtask."""
         self._training.begin(staged, due_s)
 
     def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, train_s: float) -> Uploaded:
@@ -136,10 +137,10 @@ class TrainedWork:
         return replace(trained, size_bytes=path.stat().st_size)
 
     def _send(self, staged: Staged, client: int, train_s: float, path: Path) -> None:
-        """Encode trained weights as this client would, by what it remembers and by its link."""
+        """Encode trained weights as this client would, with its residuals and by its link."""
         if self._memories is None:
             return
-        # A memory for each simulated host, as each real host has its own disk.
+        # A folder for each simulated host, as each real host has its own disk.
         memory, transport = self._memories / self._clients.host(client), staged.workunit.transport
         memory.mkdir(parents=True, exist_ok=True)
         exact = up_encoding(_exact_up(transport), self._up.layout)
@@ -162,5 +163,5 @@ def _exact_up(transport: Transport) -> Transport:
 
 
 def _with_train_s(train_s: float, header: str) -> str:
-    # Real times would make the journal differ from run to run, and would be those of the machine that simulates.
+    # Real times would make the journal differ from run to run, and would measure the simulating machine.
     return replace(UpdateHeader.from_json(header), train_s=train_s, times_s={}).to_json()

@@ -1,4 +1,7 @@
-"""The outcome of a subtask on a simulated client, by seed, client and subtask alone, known at its begin."""
+"""The outcome of a subtask on a simulated client.
+
+It depends on seed, client and subtask only, and is known at the start.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -21,19 +24,19 @@ class SubtaskOutcome:
     """The outcome of a subtask; moments are virtual seconds of the clock."""
 
     slot_free_s: float
-    """The moment at which its slot can take another subtask."""
+    """The moment at which its slot can start another subtask."""
     heard_of_s: float
-    """The moment at which the server has the upload, or knows that there will be none."""
+    """The moment at which the server has the upload, or learns that there will be none."""
     train_s: float
-    """Training time in the upload."""
+    """Seconds of training that the upload reports."""
     trained_s: float
     """The moment at which the training ends."""
     lost: str | None
-    """The reason why no upload arrives; None: one does."""
+    """The reason why no upload arrives; None: one arrives."""
     is_sent: bool = True
-    """Whether its client wrote an upload, which may be lost on its way."""
+    """Whether its client wrote an upload, even if that is lost on its way."""
     fraction: float = 1.0
-    """The part of the subtask that is trained in that time."""
+    """The fraction of the subtask that is trained by then."""
 
 
 class Clients:
@@ -45,7 +48,7 @@ class Clients:
         self.speeds = _speeds(fleet) if hosts is None else _normalised([host.speed for host in hosts])
         """The speed of each client; 1 on average."""
         self._links = _links(fleet) if hosts is None else [host.links for host in hosts]
-        """The rates of each client's link down and up, megabytes a second."""
+        """Rates of each client's link down and up, megabytes a second."""
         self._presence = (
             [_presence(fleet, n) for n in range(fleet.clients)] if hosts is None else [h.presence for h in hosts]
         )
@@ -68,7 +71,7 @@ class Clients:
         return any(up < math.inf for _, up in self._links)
 
     def bytes_per_s(self, client: int) -> float | None:
-        """Return the rate of the client's uploads, or None where links are not simulated."""
+        """Return the upload rate of the client's link, or None where links are not simulated."""
         up = self._links[client][1]
         return None if up == math.inf else 1e6 * up
 
@@ -106,8 +109,8 @@ class Clients:
         """
         fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
-        # By the subtask and the client and not in the order of calls: another order of events must not change what a
-        # client does.
+        # By subtask and client and not by the order of calls: another order of events must not change what a client
+        # does.
         rng = np.random.default_rng([*draw, losses] if losses else draw)
         training, download, upload = (1 + fleet.jitter * (2 * rng.random(3) - 1)).tolist()
         # Always drawn, so that a higher `lost` loses further subtasks and leaves the fate of the others as it was.
@@ -135,7 +138,7 @@ class Clients:
         return planned
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
-        """When a training of `left_s` ends, if need be after its timeout, and whether by a preemption."""
+        """Return when a training of `left_s` ends, perhaps after its timeout, and whether a preemption ended it."""
         checkpoint_s = self.fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)
         while True:
@@ -152,7 +155,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class _Host:
-    """A host of a population."""
+    """One host drawn from a population."""
 
     speed: float
     links: tuple[float, float]
@@ -163,8 +166,8 @@ class _Host:
 def _host(fleet: ClientFleet, population: Population, client: int) -> _Host:
     """Draw a host: its group in proportion to their shares, then its speed, link, time zone and absences."""
     rng = np.random.default_rng([fleet.seed, _HOST, client])
-    # A trace only says how many hosts there are, so all are alike and the n-th is there while the fraction is above its
-    # place.
+    # A trace only contains the number of hosts, so all are alike, and the n-th is present while the fraction is above
+    # its place.
     if not population.groups:
         return _Host(1.0, (math.inf, math.inf), Presence(absences_in(population.trace, (client + 0.5) / fleet.clients)))
     ends = list(accumulate(group.share for group in population.groups))
@@ -187,7 +190,7 @@ def _normalised(speeds: list[float]) -> list[float]:
 
 
 def _speeds(fleet: ClientFleet) -> list[float]:
-    """Speeds at equal ratios, in a drawn order, so that a client's number does not tell its speed."""
+    """Return speeds at equal ratios, in a drawn order, so that a client's number does not reveal its speed."""
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
     speeds = fleet.speed_ratio**exponents
     order = np.random.default_rng([fleet.seed, _SPEED]).permutation(fleet.clients)
@@ -195,7 +198,7 @@ def _speeds(fleet: ClientFleet) -> list[float]:
 
 
 def _links(fleet: ClientFleet) -> list[tuple[float, float]]:
-    """Rates at equal ratios around the middle one, in a drawn order that speeds do not follow."""
+    """Return link rates at equal ratios around the middle one, in a drawn order independent of speeds."""
     if fleet.link_mb_per_s is None:
         return [(math.inf, math.inf)] * fleet.clients
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)

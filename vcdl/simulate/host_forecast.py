@@ -1,7 +1,7 @@
-"""Forecasts of a job on the hosts of a population, by simulated runs whose hosts and speed are drawn anew each time.
+"""Forecast a job on the hosts of a population, by simulated runs with hosts and speed drawn anew each time.
 
-The range assumes no distribution: a further outcome falls below the k-th of n with a probability of k / (n + 1). Speeds
-are not drawn but spread evenly over their distribution, so that few runs cover it.
+The range assumes no distribution: a further outcome falls below the k-th of n with a probability of k / (n + 1). Mean
+speeds are not drawn but spread evenly over their distribution, so that few runs cover it.
 """
 
 import math
@@ -16,30 +16,31 @@ from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.weightless import simulated_s
 
 RUNS = 20
-"""Simulated runs of a forecast: at least 9, or the ends of an 80 % range would lie outside of all outcomes."""
+"""Simulated runs of a forecast: at least 9, or else the ends of an 80 % range would be outside of all outcomes."""
 _NEAR = 0.05
-"""Width of the search for the fewest hosts, as a part of them: the speed of the hosts is not known better."""
+"""Width at which the search for the fewest hosts ends, as a fraction of their number: their speed is known no better.
+"""
 _STRIDE = 7
-"""Order of the speeds among the seeds: coprime to RUNS, so that later seeds are not the slower ones."""
+"""Step between the speeds of successive seeds: coprime to RUNS, so that later seeds are not the slower ones."""
 _UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 
 @dataclass(frozen=True)
 class HostForecast:
-    """The outcomes of a job on a number of hosts."""
+    """The simulated durations of a job on a number of hosts."""
 
     clients: int
     outcomes_s: tuple[float, ...]
-    """In order; infinite where the job was given up."""
+    """Virtual seconds of each run, sorted; infinite where the job was given up."""
 
     @property
     def wall_s(self) -> OutcomeRange:
-        """The median, and the range that holds HELD of further outcomes."""
+        """The median, and the range that contains a fraction HELD of further outcomes."""
         low, median, high = (_quantile(self.outcomes_s, part) for part in ((1 - HELD) / 2, 0.5, (1 + HELD) / 2))
         return OutcomeRange(low, median, high)
 
     def kept(self, deadline_s: float) -> float:
-        """Return the part of the runs that kept a deadline."""
+        """Return the fraction of the runs that met a deadline."""
         return sum(one <= deadline_s for one in self.outcomes_s) / len(self.outcomes_s)
 
     def words(self, deadline_s: float | None = None) -> str:
@@ -63,12 +64,12 @@ class JobOnHosts:
     error: float
     """Relative standard deviation of the hosts' mean speed around the measured one."""
     end_s: float = 0.0
-    """Seconds after the last subtask."""
+    """Seconds after the last subtask until the job's end."""
     bytes_down: int = 0
     bytes_up: int = 0
 
     def cut(self, shards: int, subtask_s: float) -> "JobOnHosts":
-        """Return the job in another number of shards, whose subtasks take other seconds."""
+        """Return the same job in another number of shards, with other seconds a subtask."""
         job = self.job.model_copy(update={"data": self.job.data.model_copy(update={"shards": shards})})
         return replace(self, job=job, fleet=self.fleet.model_copy(update={"subtask_s": subtask_s}))
 
@@ -88,12 +89,12 @@ class JobOnHosts:
 def fewest_hosts(
     on: Callable[[int], HostForecast], tried: Sequence[HostForecast], deadline_s: float
 ) -> HostForecast | None:
-    """Return the forecast with the fewest hosts that keeps a deadline in HELD of its runs; None: none of them does.
+    """Return the forecast with the fewest hosts that meets a deadline in HELD of its runs; None: none does.
 
     Args:
-        on: Forecasts a number of hosts.
-        tried: Forecasts, between which numbers are halved.
-        deadline_s: The deadline.
+        on: Simulates a number of hosts.
+        tried: Forecasts so far; numbers between them are bisected.
+        deadline_s: The deadline in virtual seconds.
     """
     best = min((one for one in tried if one.kept(deadline_s) >= HELD), key=lambda one: one.clients, default=None)
     if best is None:

@@ -1,8 +1,8 @@
-"""The free slots of simulated clients, in the order in which they became free, without a look at each of them.
+"""The free slots of simulated clients, in the order in which they became free, without a search through all.
 
-Clients come and go while their slots are free. The next change of each free slot lies in a heap: slots of clients that
-are present by the begin of their next absence, slots of absent ones by its end. A question about a moment first carries
-out the changes until then.
+Clients come and go while their slots are free. The next change of each free slot is in a heap: for slots of clients
+that are present the begin of their next absence, for slots of absent clients its end. Each query first applies the
+changes until its moment.
 """
 
 import heapq
@@ -13,7 +13,7 @@ from vcdl.simulate.clients import Clients
 
 
 class IdleSlots:
-    """Free slots, each with a number that rises with the moment at which it became free."""
+    """Free slots, each with a number that increases with the moment at which it became free."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -21,9 +21,10 @@ class IdleSlots:
         self._here: list[tuple[int, int]] = []
         """Number and client of the free slots of present clients, in order."""
         self._leaving: list[tuple[float, int, int]] = []
-        """Begin of the next absence, for each of these; slots that were taken since are skipped."""
+        """Begin of the next absence with number and client, for these slots; slots that were taken since are skipped.
+        """
         self._away: list[tuple[float, int, int]] = []
-        """End of the absence, for each free slot of an absent client."""
+        """End of the absence with number and client, for each free slot of an absent client."""
 
     def add(self, client: int, now_s: float) -> None:
         """Add a free slot of a client."""
@@ -53,7 +54,7 @@ class IdleSlots:
         del self._here[bisect_left(self._here, (number,))]
 
     def next_back_s(self, now_s: float) -> float | None:
-        """Return when the first of the absent clients with a free slot is back."""
+        """Return when the first absent client with a free slot is back; None: there is none."""
         self.here(now_s)
         return self._away[0][0] if self._away else None
 

@@ -1,7 +1,7 @@
-"""A population of hosts from what a BOINC project's database knows of its own, without a name (docs/simulate.md).
+"""Build a population of hosts from a BOINC project's database, without identifying any host (docs/simulate.md).
 
-Hosts are sorted by their availability and cut into groups of as many. Each number of a group is a median, a quantile or
-a mean over its hosts within bounds: all of them are claims of the hosts, and none may move a group alone.
+Hosts are sorted by their availability and cut into groups of equal size. Each number of a group is a median, a quantile
+or a mean over its hosts within bounds: all data are claims of the hosts, and none may move a group alone.
 """
 
 import math
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from vcdl.boinc.grid.host_report import MeasuredHost
 
 FEWEST = 15
-"""Fewest hosts of a population: three groups of five, so that no number is one host's."""
+"""Fewest hosts of a population: three groups of five, so that no number describes a single host."""
 _MOST_GROUPS = 5
 _GONE_S = 30 * 86400.0
-"""Silence after which a host counts as gone for good, as in BOINC's own lists of active hosts."""
+"""Seconds of silence after which a host counts as gone for good, as in BOINC's own lists of active hosts."""
 _CYCLE_H = 24.0
-"""Assumed hours of a session with the absence after it: BOINC's table has fractions only, and most people have days."""
+"""Assumed hours of a session with its absence: BOINC's table has fractions only, and most people have daily habits."""
 _AVAILABLE = 0.02, 0.995
 _CORES = 64
-"""Most cores that count of a host: more may be claimed, so that one host would be most of its group."""
+"""Most cores of a host that are counted, so that one host with a higher claim is not most of its group."""
 _LEAST_DAYS = 0.05
-"""Shortest stay, about an hour: so that the many hosts that came once do not look like stays of no length."""
+"""Shortest stay in days, about an hour, so that the many hosts that connected once have no stay of length 0."""
 
 
 def active_hosts(hosts: Sequence["MeasuredHost"], now_s: float) -> list["MeasuredHost"]:
@@ -42,7 +42,7 @@ def population_of(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, An
     Raises:
         ValueError: Too few hosts are active.
     """
-    # Groups of similar availability: it is what decides when a host is there, while speeds are drawn within a group.
+    # Groups of similar availability, which determines when a host is present; speeds are drawn within a group.
     active = sorted(active_hosts(hosts, now_s), key=lambda one: one.available)
     if len(active) < FEWEST:
         raise ValueError(f"{len(active)} hosts with measurements were active in the last 30 days, {FEWEST} are needed")
@@ -54,7 +54,7 @@ def population_of(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, An
 
 
 def cores_of(hosts: Sequence["MeasuredHost"]) -> int:
-    """Return the cores of hosts, as far as they count."""
+    """Return the number of cores of hosts, up to the limit for each host."""
     return sum(min(_CORES, max(1, one.cores)) for one in hosts)
 
 
@@ -64,7 +64,7 @@ def _group(hosts: Sequence["MeasuredHost"], usual_flops: float) -> dict[str, Any
     flops = statistics.median(one.flops for one in hosts)
     zones_h = sorted(max(-12.0, min(14.0, round(one.zone_s / 1800) / 2)) for one in hosts)
     found = {
-        # By cores and not by hosts, as BOINC gives a task to each core.
+        # By cores and not by hosts, as BOINC gives each core a task.
         "share": cores_of(hosts),
         "speed": flops / usual_flops,
         "speed_spread": _spread([one.flops for one in hosts]),
@@ -84,24 +84,24 @@ def _group(hosts: Sequence["MeasuredHost"], usual_flops: float) -> dict[str, Any
 
 
 def _spread(values: Sequence[float]) -> float:
-    """Return the lognormal spread: half of the distance of the 16th and the 84th percentile."""
+    """Return the lognormal spread: half of the distance between the 16th and the 84th percentile."""
     logs = sorted(map(math.log, values))
     return (logs[int(0.84 * (len(logs) - 1))] - logs[int(0.16 * (len(logs) - 1))]) / 2
 
 
 def _stays(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, float]:
-    """Return mean and shape of the days that hosts stay: the likeliest Weibull; none where too few have left.
+    """Fit a Weibull distribution to the days that hosts stay; empty where too few have left.
 
-    Hosts that are still active stay at least as long as they have been there: their stays are censored.
+    Hosts that are still active will stay at least as long as until now: their stays are censored.
     """
     gone = [now_s - one.heard_of_s >= _GONE_S for one in hosts]
     days = [
-        # Without the censored ones only short stays would be counted: long ones have not ended yet.
+        # Without censored stays only short ones would be counted: long ones have not ended yet.
         max(_LEAST_DAYS, ((one.heard_of_s if left else now_s) - one.created_s) / 86400.0)
         for one, left in zip(hosts, gone, strict=True)
     ]
     logs_of_gone = [math.log(stay) for stay, left in zip(days, gone, strict=True) if left]
-    # The shape of the distribution would be that of a few hosts.
+    # With so few, the shape of the distribution would be that of some single hosts.
     if len(logs_of_gone) < 5:
         return {}
     mean_log, low, high = statistics.fmean(logs_of_gone), 0.2, 3.0

@@ -1,6 +1,6 @@
-"""Populations of hosts as they are: who is there when, how fast, on which link (docs/simulate.md has the sources).
+"""Populations of realistic hosts: when each is present, how fast, and on which link (docs/simulate.md has the sources).
 
-A population is a mixture of groups, or a trace of how many hosts there were. It replaces equal clients with exponential
+A population is a mixture of groups, or a trace of the number of hosts. It replaces equal clients with exponential
 absences. Virtual time 0 is Monday, 0:00 UTC.
 """
 
@@ -21,8 +21,8 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section
 _AboveZero = Annotated[float, kinds.above_zero()]
 _NotNegative = Annotated[float, kinds.at_least(0)]
 _MOST_BYTES = 16_000_000
-"""Largest trace that is read, because larger files are no traces: the longest public ones have a few hundred
-kilobytes."""
+"""Largest trace that is read, because larger files are no traces: the longest public ones have a few hundred kilobytes.
+"""
 
 
 def _hours(raw: Any) -> tuple[float, float]:
@@ -41,14 +41,14 @@ class HostGroup(Section):
     """Hosts of one kind. A lognormal spread is the standard deviation of the logarithm."""
 
     share: _AboveZero = 1.0
-    """The group's part of the population, relative to the other groups."""
+    """The group's share of the population, relative to the other groups."""
     speed: _AboveZero = 1.0
-    """Median speed, relative to the other groups; the population's mean becomes 1."""
+    """Median speed, relative to the other groups; the population's mean is scaled to 1."""
     speed_spread: _NotNegative = 0.0
     on_h: _AboveZero | None = None
     """Mean hours of a session (Weibull); None: on whenever `hours` allow it."""
     on_shape: _AboveZero = 1.0
-    """Shape of the sessions: below 1, a few are very long."""
+    """Weibull shape of the sessions: below 1, a few are very long."""
     off_h: _AboveZero = 1.0
     """Mean hours between sessions (exponential)."""
     hours: Annotated[tuple[float, float], BeforeValidator(_hours)] = (0.0, 24.0)
@@ -56,24 +56,24 @@ class HostGroup(Section):
     weekend: Annotated[bool, kinds.true_or_false()] = False
     """Whether hosts can be on all day at weekends."""
     zones: Annotated[tuple[float, ...], BeforeValidator(_zones)] = (0.0,)
-    """Time zones of the hosts, hours from UTC, equally often."""
+    """Time zones of the hosts, hours from UTC, with equal frequency."""
     stays_days: _AboveZero | None = None
-    """Mean days until a host leaves for good, and another one takes its number (Weibull); None: all stay."""
+    """Mean days until a host leaves for good and a new one replaces it (Weibull); None: all stay."""
     stays_shape: _AboveZero = 1.0
     loses_work: Annotated[bool, kinds.true_or_false()] = False
-    """Whether a subtask is lost when a session ends, as on spot instances; otherwise it continues afterwards."""
+    """Whether a subtask is lost when a session ends, as on spot instances; otherwise it continues in the next."""
     up_mb_per_s: _AboveZero | None = None
-    """Median rate of the links up, megabytes a second; None: transfers take no time."""
+    """Median upload rate of the links, megabytes a second; None: transfers take no time."""
     down_mb_per_s: _AboveZero | None = None
     link_spread: _NotNegative = 0.0
 
 
 class Population(Section):
-    """Groups of hosts, or how many there were of all at each moment of a trace."""
+    """Groups of hosts, or a trace of how many hosts were present."""
 
     groups: Annotated[tuple[HostGroup, ...], SECTION_AS_YAML] = ()
     trace: tuple[tuple[float, float], ...] = ()
-    """Moments in seconds, in order, and the fraction of the hosts that are on from then; it repeats at its end."""
+    """Moment in seconds and the fraction of the hosts that are on from then, in order; it repeats at its end."""
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> "Population":
@@ -101,7 +101,7 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 
 
 def read_population(raw: Any, info: ValidationInfo) -> Any:
-    """Return the values of a population: a name, a YAML file, a trace, or the values themselves.
+    """Return the values of a population, given as a name, a YAML file, a trace, or the values themselves.
 
     Raises:
         ValueError: It is none of these.
@@ -120,7 +120,7 @@ def read_population(raw: Any, info: ValidationInfo) -> Any:
 
 
 def read_trace(path: Path) -> list[tuple[float, float]]:
-    """Read how many hosts there were when, as fractions of the most.
+    """Read a trace of how many hosts were present when, as fractions of the highest number.
 
     Known forms: JSON of SkyPilot's spot traces, lines `milliseconds,count` of Parcae's, lines `date, time, count` of
     Bamboo's. Repeated counts are left out.
@@ -133,7 +133,7 @@ def read_trace(path: Path) -> list[tuple[float, float]]:
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         counts = _of_json(json.loads(text)) if text.lstrip().startswith("{") else _of_lines(text)
-        # Fractions of the most, so that a trace of a thousand machines serves for ten.
+        # Fractions of the highest number, so that a trace of a thousand machines serves for ten.
         first_s, most = counts[0][0], max(count for _, count in counts)
         if not 0 < most < math.inf or not all(sooner <= later for (sooner, _), (later, _) in pairwise(counts)):
             raise ValueError("no host, or moments out of order")
@@ -144,12 +144,12 @@ def read_trace(path: Path) -> list[tuple[float, float]]:
         ) from None
     found: list[tuple[float, float]] = []
     for at_s, count in counts:
-        # Several counts of one moment: the last one holds.
+        # Several counts of one moment: the last one is valid.
         if found and found[-1][0] == at_s - first_s:
             found.pop()
         if not found or found[-1][1] != count / most:
             found.append((at_s - first_s, count / most))
-    # A last entry ends the trace, which repeats from there.
+    # The last entry ends the trace, which repeats from there.
     return [*found, (max(counts[-1][0] - first_s, found[-1][0] + 1.0), found[-1][1])]
 
 
@@ -170,4 +170,4 @@ def _seconds(fields: Sequence[str]) -> float:
 
 
 AsPopulation = Annotated[Population | None, BeforeValidator(read_population), SECTION_AS_YAML]
-"""The key of a clients file."""
+"""The type of the key `population` in a clients file."""

@@ -1,4 +1,4 @@
-"""When a simulated host is there: its absences in order, drawn from its group or read from a trace."""
+"""When a simulated host is present: its absences in order, drawn from its group or read from a trace."""
 
 import heapq
 import math
@@ -23,14 +23,14 @@ class Absence:
     begin_s: float
     end_s: float
     loses_work: bool = False
-    """Whether the host does not come back to the subtask that it trains."""
+    """Whether the host loses the subtask that it was training."""
 
 
 NEVER = Absence(math.inf, math.inf)
 
 
 class Presence:
-    """The absences of one host, drawn as far as they are asked for."""
+    """The absences of one host, drawn as far as they are needed."""
 
     def __init__(self, drawn: Iterator[Absence]) -> None:
         self._drawn = drawn
@@ -40,11 +40,11 @@ class Presence:
         """Return the first absence that is not over at `time_s`."""
         while not self._known or self._known[-1].end_s <= time_s:
             self._known.append(next(self._drawn))
-        # Kept, as events ask for moments of the past and of the future in any order.
+        # Kept, as events query moments of the past and of the future in any order.
         return self._known[bisect_right(self._known, time_s, key=lambda absence: absence.end_s)]
 
     def here_from(self, time_s: float) -> float:
-        """Return the first moment at or after `time_s` at which the host is there."""
+        """Return the first moment at or after `time_s` at which the host is present."""
         absence = self.next_absence(time_s)
         return absence.end_s if absence.begin_s <= time_s else time_s
 
@@ -64,7 +64,7 @@ def absences_of(group: HostGroup, zone_h: float, draw: Callable[[int], np.random
     Args:
         group: The group.
         zone_h: The host's time zone.
-        draw: Gives a stream of random numbers for each of the three causes.
+        draw: Returns a stream of random numbers for each of the three causes.
     """
     causes: list[Iterator[Absence]] = []
     if group.on_h is not None:
@@ -87,14 +87,14 @@ def absences_in(trace: Sequence[tuple[float, float]], part: float) -> Iterator[A
         for (begin_s, fraction), end_s in zip(trace, ends, strict=False)
         if fraction <= part
     )
-    # A host that is always on has no absence to look for, and the search would never end.
+    # A host that is always on has no absence, and the search for one would never end.
     if all(fraction > part for _, fraction in trace[:-1]):
         yield NEVER
     yield from _joined(away)
 
 
 def _joined(absences: Iterator[Absence]) -> Iterator[Absence]:
-    """Yield absences that do not touch, from absences in the order of their begins; then one that never comes."""
+    """Merge absences that touch, given in the order of their begins; end with one that never comes."""
     whole: Absence | None = None
     for absence in absences:
         if whole is not None and absence.begin_s <= whole.end_s:
@@ -111,7 +111,7 @@ def _joined(absences: Iterator[Absence]) -> Iterator[Absence]:
 
 
 def _between_sessions(group: HostGroup, rng: np.random.Generator) -> Iterator[Absence]:
-    """Yield the times between a host's sessions. The first session or absence is under way at time 0."""
+    """Yield the times between a host's sessions. The first session or absence has already started at time 0."""
     on_s, off_s = (group.on_h or 0.0) * _HOUR_S, group.off_h * _HOUR_S
     now_s = 0.0
     if rng.random() < off_s / (on_s + off_s):
@@ -126,10 +126,10 @@ def _between_sessions(group: HostGroup, rng: np.random.Generator) -> Iterator[Ab
 
 
 def _outside_hours(group: HostGroup, zone_h: float, shift_h: float) -> Iterator[Absence]:
-    """Yield the times outside of a group's hours; each host begins and ends its day up to an hour apart."""
+    """Yield the times outside of a group's hours; each host's day is shifted by up to an hour."""
     first, last = (hour + shift_h for hour in group.hours)
     away_h = (first - last) % 24
-    # From the day before, whose evening may be the zone's present.
+    # From the day before, whose evening may be the present in the host's zone.
     for day in count(-1):
         begin_s = (day * 24 + last % 24 - zone_h) * _HOUR_S
         end_s = begin_s + away_h * _HOUR_S
@@ -139,7 +139,7 @@ def _outside_hours(group: HostGroup, zone_h: float, shift_h: float) -> Iterator[
 
 
 def _without_weekend(begin_s: float, end_s: float, zone_h: float) -> Iterator[tuple[float, float]]:
-    """Yield the parts of a time, of less than a day, that are not at the weekend of a zone."""
+    """Yield the parts of a time of less than a day that are not on a weekend of the time zone."""
     midnight_s = (math.floor((begin_s + zone_h * _HOUR_S) / _DAY_S) + 1) * _DAY_S - zone_h * _HOUR_S
     for part_s, until_s in ((begin_s, min(end_s, midnight_s)), (midnight_s, end_s)):
         day = math.floor(((part_s + zone_h * _HOUR_S) / _DAY_S) % 7)
@@ -148,7 +148,7 @@ def _without_weekend(begin_s: float, end_s: float, zone_h: float) -> Iterator[tu
 
 
 def _departures(group: HostGroup, rng: np.random.Generator) -> Iterator[Absence]:
-    """Yield the moments at which a host leaves for good. Another one takes its number after as long as `off_h`."""
+    """Yield the moments at which a host leaves for good. Another one replaces it after `off_h`."""
     mean_s = (group.stays_days or math.inf) * _DAY_S
     now_s = _under_way(mean_s, group.stays_shape, rng)
     while True:
@@ -162,7 +162,7 @@ def _weibull(mean: float, shape: float, rng: np.random.Generator) -> float:
 
 
 def _under_way(mean: float, shape: float, rng: np.random.Generator) -> float:
-    """Draw what is left of a Weibull time that is under way: longer ones are met in proportion to their length.
+    """Draw the rest of a Weibull time that has already started; longer times are met in proportion to their length.
 
     Weighted by its length t, (t/scale)^shape is gamma distributed with shape 1 + 1/shape.
     """

@@ -1,4 +1,4 @@
-"""`python -m vcdl.simulate.shard_trainer`: a worker that trains a local epoch in one call, which nothing can pause."""
+"""`python -m vcdl.simulate.shard_trainer`: a worker that trains a local epoch in one call, without pauses."""
 
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.client.worker import main
@@ -11,7 +11,7 @@ class ShardTrainer(Trainer):
 
     @property
     def at_once(self) -> int:
-        # More than any shard has: no supervisor has to be asked in between.
+        # More than any shard has: no supervisor needs to send requests in between.
         return 1_000_000
 
 

@@ -26,9 +26,9 @@ from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.simulate.weightless import run_times
 
 _KEPT = frozenset({"data", "given", "host", "run.lock"})
-"""Entries that stay when a run starts again: the data would be cut in the same way, and the lock is ours."""
+"""Entries that stay when a run starts again: the data would be cut in the same way, and this process holds the lock."""
 _NAMES = 10_000
-"""Limit of the search for a free name, so that it ends."""
+"""Most names tried in the search for a free one, so that it ends."""
 TIMES_FILE = "times.json"
 """The file in a run's folder with the figures of a simulation without training."""
 
@@ -41,7 +41,7 @@ def simulate(
     training: SubtaskTraining | None = None,
     kind: type[VirtualRun] = VirtualRun,
 ) -> Report | None:
-    """Run a job on simulated clients, and leave its results in the folder.
+    """Run a job on simulated clients, and write its results to the folder.
 
     Returns:
         The report, or None if `vcdl stop` paused the run.
@@ -50,7 +50,7 @@ def simulate(
         VcdlError: The job was refused or failed.
         RunFolderError: The folder cannot be used.
     """
-    os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
+    os.environ.update(limit_threads(1))  # several threads would add up in an order that differs from run to run
     with _begun(folder, fleet):
         freeze(job.trusting(SIMULATED.trust), folder)
         training = training or PooledTraining(folder, job.workers)
@@ -60,7 +60,11 @@ def simulate(
 
 
 def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
-    """Run a job's subtasks on simulated clients without training any; None: it was asked to stop. Raises VcdlError."""
+    """Run a job's subtasks on simulated clients without training; return None if it was stopped.
+
+    Raises:
+        VcdlError: The job was refused or failed.
+    """
     with _begun(folder, fleet):
         report = run_times(folder, freeze(job.trusting(SIMULATED.trust), folder), fleet, observer)
         if report is not None:
@@ -71,9 +75,10 @@ def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: Ru
 
 
 def default_folder(name: str) -> RunFolder:
-    """Return the first of runs/NAME, runs/NAME-2, … that is free or holds an unfinished simulation.
+    """Return the first of runs/NAME, runs/NAME-2, … that is free or has an unfinished simulation.
 
-    Raises RunFolderError.
+    Raises:
+        RunFolderError: All names are in use.
     """
     for number in range(1, _NAMES + 1):
         folder = RunFolder((RUNS / (name if number == 1 else f"{name}-{number}")).resolve())
@@ -92,7 +97,7 @@ def _begun(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
     _check_room(folder)
     is_new = not folder.path.exists()
     folder.make()
-    # The folder was looked at before it was locked, to refuse early. `_make_room` looks again under the lock.
+    # The folder was checked before it was locked, to refuse early. `_make_room` checks again under the lock.
     with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
         _make_room(folder)
         folder.create(SIMULATED)
@@ -106,7 +111,7 @@ def _check_room(folder: RunFolder) -> None:
 
 
 def _make_room(folder: RunFolder) -> None:
-    """Remove the files of an unfinished simulated run; the run may have ended since we looked."""
+    """Remove the files of an unfinished simulated run; the run may have ended since the first check."""
     if is_finished(folder):
         raise RunFolderError(f"{folder.path} holds a finished run: choose another folder with --out")
     for entry in folder.path.iterdir():

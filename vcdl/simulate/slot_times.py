@@ -1,4 +1,4 @@
-"""The times of simulated clients' slots and servers, added up while the clock runs."""
+"""The virtual seconds that simulated clients' slots and servers spend, summed while the clock runs."""
 
 from array import array
 from dataclasses import dataclass, field
@@ -12,21 +12,21 @@ def _numbers() -> "array[float]":
 
 @dataclass
 class SlotTimes:
-    """Virtual seconds over all slots."""
+    """Virtual seconds over all slots, with counts of subtasks."""
 
     begun: int = 0
-    """Subtasks that clients began with."""
+    """Number of subtasks that clients started."""
     lost: int = 0
-    """Subtasks that never came back."""
+    """Number of subtasks that were lost."""
     useful_s: float = 0.0
-    """Slot time of the subtasks that came back."""
+    """Slot seconds of the subtasks that were uploaded."""
     lost_s: float = 0.0
-    """Slot time of lost subtasks."""
+    """Slot seconds of lost subtasks."""
     waits_s: "array[float]" = field(default_factory=_numbers)
-    """The wait of each upload for a free server."""
+    """Seconds that each upload waited for a free server."""
 
     def began(self, now_s: float, planned: SubtaskOutcome) -> None:
-        """Count a subtask that a client starts and whose outcome is planned."""
+        """Record a subtask that a client starts, by its planned outcome."""
         self.begun += 1
         if planned.lost is None:
             self.useful_s += planned.slot_free_s - now_s

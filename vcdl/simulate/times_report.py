@@ -16,12 +16,12 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Spread:
-    """A quantity over all updates."""
+    """The distribution of a quantity over all updates."""
 
     mean: float
     median: float
     p99: float
-    """99 of 100 are at most this."""
+    """The 99th percentile."""
     max: float
 
     @classmethod
@@ -48,12 +48,12 @@ class TimesReport:
     stop_reason: str
     epochs: int
     wall_s: float
-    """Virtual time."""
+    """Virtual seconds of the job."""
     updates: int
     failed: int
-    """Workunits that failed for good and were replaced."""
+    """Number of workunits that failed for good and were replaced."""
     hosts_by_hour: tuple[float, ...] = ()
-    """Mean fraction of the hosts that were on in each hour of the day, in UTC; of a population."""
+    """Mean fraction of the hosts that were on in each hour of the day, in UTC; empty without a population."""
 
     @classmethod
     def of(
@@ -88,7 +88,7 @@ class TimesReport:
 
     @property
     def usd(self) -> float:
-        """The clients' cost, with the time in which they were idle or away."""
+        """The clients' cost in USD, including the time in which they were idle or away."""
         return self.client_hours * self.fleet.usd_per_h
 
     def as_dict(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class TimesReport:
         }
 
     def lines(self) -> list[str]:
-        """Return the figures for people: a label and its text each."""
+        """Return the figures for people, as pairs of label and text."""
         stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
         rows = {
             "subtasks": f"{grouped(self.updates)} done; {grouped(self.slots.begun)} were started, "
@@ -136,7 +136,7 @@ class TimesReport:
         return [f"{label:<20} {words}" for label, words in rows.items()]
 
     def _share(self, slot_s: float) -> float:
-        # All slots of all clients, also while these are away, so that absence shows as capacity that is not used.
+        # All slots of all clients, also while these are away, so that absence shows as unused capacity.
         whole_s = self.fleet.clients * self.fleet.slots * self.wall_s
         return min(1.0, slot_s / whole_s) if whole_s else 0.0
 

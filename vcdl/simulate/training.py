@@ -1,4 +1,4 @@
-"""The real training of a simulation: worker processes, one a core; the simulated clients' next needs come first."""
+"""The real training of a simulation: one worker process a core; subtasks that are due first are trained first."""
 
 import heapq
 from collections import Counter
@@ -12,30 +12,42 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.staging import Staged
 
 _HUNG_S = 6 * 3600.0
-"""Real time after which a worker counts as dead."""
+"""Real seconds after which a worker counts as dead."""
 _TRIES = 3
-"""Tries of a subtask: a worker may die once by chance, but a faulty subtask fails each time."""
+"""Most attempts at a subtask: a worker may die once by chance, but a faulty subtask fails each time."""
 _WAIT_S = 1.0
 """Seconds of a wait for a training process, after which it is checked again, so that a stop is noticed soon."""
 
 
 class SubtaskTraining(Protocol):
-    """Trains subtasks for real. Each started subtask must be waited for or cancelled."""
+    """The interface of real training. Each started subtask must be waited for or cancelled."""
 
     def start(self) -> None:
-        """Start the workers. Raises GridError."""
+        """Start the workers.
+
+        Raises:
+            GridError: They cannot start.
+        """
         ...
 
     def begin(self, staged: Staged, due_s: float) -> None:
-        """Queue a subtask; the one that is due first (in virtual seconds) is trained first."""
+        """Queue a subtask; the subtask due first (in virtual seconds) is trained first."""
         ...
 
     def look(self) -> None:
-        """Give idle workers their next subtasks; the caller calls it regularly. Raises GridError, RunFolderError."""
+        """Give idle workers their next subtasks; call it regularly.
+
+        Raises:
+            GridError, RunFolderError: A worker or the folder cannot be used.
+        """
         ...
 
     def outcome(self, workunit: str) -> Outcome:
-        """Wait for the upload, or the reason why there is none. Raises GridError, RunFolderError."""
+        """Wait for a subtask, and return its upload, or the reason why there is none.
+
+        Raises:
+            GridError, RunFolderError: A worker or the folder cannot be used.
+        """
         ...
 
     def done(self, workunit: str, version: int | None) -> None:
@@ -43,7 +55,7 @@ class SubtaskTraining(Protocol):
 
         Args:
             workunit: Its name.
-            version: The version that its upload created.
+            version: The version that its upload made.
         """
         ...
 
@@ -52,7 +64,7 @@ class SubtaskTraining(Protocol):
         ...
 
     def close(self) -> None:
-        """End all processes."""
+        """Stop all processes."""
         ...
 
 
@@ -77,15 +89,15 @@ class PooledTraining:
     def begin(self, staged: Staged, due_s: float) -> None:
         # Two trainings in one slot would write over each other's checkpoint.
         while any(task.workunit == staged.workunit.name for task in self._grid.running()):
-            self._grid.wait(_WAIT_S)  # it was cancelled, and begins anew: its slot is still in use
+            self._grid.wait(_WAIT_S)  # it was cancelled and is starting anew: its slot is still in use
         heapq.heappush(self._waiting, (due_s, next(self._numbers), staged))
         self.look()
 
     def look(self) -> None:
-        # Read and dropped, as the list would grow: the simulated clients' starts are what counts.
+        # Read and dropped, as the list would grow: only the simulated clients' starts matter.
         self._grid.sent()
         self._grid.wait(0)
-        for workunit in list(self._training):  # some, while a thousand that have ended wait for their moment
+        for workunit in list(self._training):  # few, while a thousand finished ones may wait for their moment
             outcome = self._grid.outcome(workunit)
             if outcome is not None:
                 self._take_in(outcome)

@@ -24,7 +24,7 @@ from vcdl.wire.workunit import WorkunitName
 LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results`, and one)."""
 _PENALTY_SUBTASKS = 10
-"""Subtasks for which a host first gets no work after refusals, so that it is noticed in a short simulation; each
+"""Subtasks for which a host first gets no work after refusals, so that a short simulation shows the effect; each
 further time is twice as long."""
 
 
@@ -39,53 +39,62 @@ class VirtualGrid(Grid, Results):
         queue_ahead: int = 0,
         late_after: float = LATE_AFTER,
     ) -> None:
-        """`queue_ahead`: subtasks kept ready beyond those in training; `late_after`: as Lateness has it."""
+        """Create the grid.
+
+        Args:
+            clients: The clients and their behaviour.
+            time: The virtual clock.
+            work: Makes the clients' uploads.
+            queue_ahead: Workunits kept ready beyond those in training.
+            late_after: `pacing > late_after` (vcdl.loop.lateness).
+        """
         self._clients = clients
         self._fleet = fleet = clients.fleet
         self._time = time
         self._work = work
         self._queue_ahead = queue_ahead
         self._idle = IdleSlots(clients)
-        # First one slot of each client, then the second ones: work spreads over the clients as it does on a real grid.
+        # First one slot of each client, then the second ones, so that work spreads over the clients as on a real grid.
         for _ in range(fleet.slots):
             for client in range(fleet.clients):
                 self._idle.add(client, time.now_s())
         self._servers_free_s = [0.0] * fleet.servers
         self._links_free_s = [0.0] * fleet.clients
-        """The moment at which each client has sent all that it has to send."""
+        """Moment at which each client's link is free again."""
         self._on_the_way: dict[str, Outcome] = {}
         """Workunit → its upload, on its client's link."""
         self._known: dict[str, Staged] = {}
         self._waiting: deque[str] = deque()
         self._losses: Counter[str] = Counter()
-        """The losses of each workunit."""
+        """Workunit → number of its losses."""
         self._out: dict[str, dict[int, float]] = {}
-        """Workunit → the clients that have it, with the virtual seconds at which they got it."""
+        """Workunit → its clients, with the virtual seconds at which each started."""
         self._had: dict[str, frozenset[str]] = {}
-        """Workunit → the hosts that ever got it."""
+        """Workunit → the hosts that were ever given it."""
         self._begun_s: list[tuple[float, str]] = []
-        """A heap: when a client last began with a workunit; entries that no longer hold are skipped."""
+        """A heap of (virtual seconds, workunit): when a client last started each workunit; outdated entries are
+        skipped."""
         self._copies: dict[str, None] = {}
-        """Workunits that a further client is to train, in order."""
+        """Workunits that a further client should train, in order."""
         self._turnarounds = Turnarounds(late_after)
         self._wakes_s = -math.inf
-        """The next moment at which the loop is to look again."""
+        """The next moment at which the loop has to run."""
         self._back_s = 0.0
-        """The next moment at which a free client is back."""
+        """The next moment at which an absent client with a free slot is back."""
         self._refusals: Counter[str] = Counter()
-        """Host → its refused uploads since the last one that counted."""
+        """Host → its refused uploads since the last applied one."""
         self._blocked_until_s: dict[str, float] = {}
         self._begun: dict[str, dict[int, Staged]] = {}
-        """Workunit → what each client began with, which may be newer weights than another's."""
+        """Workunit → the files that each client started from, which may be newer weights than another's."""
         self._trained: dict[str, int] = {}
-        """Workunit → the client whose training of it was ordered."""
+        """Workunit → the client for which its training was ordered."""
         self._newest: tuple[int, Path] = (0, Path())
         """The newest published version, and its weights."""
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
         self.times = SlotTimes()
 
-    # -- the contracts of a grid and of its results
+    # -- the interfaces of a grid and of its results
 
     def submit(self, staged: Sequence[Staged]) -> None:
         for item in staged:
@@ -111,7 +120,7 @@ class VirtualGrid(Grid, Results):
         self._work.done(workunit, version)
 
     def cancel(self, workunits: Collection[str]) -> None:
-        """Drop the workunits. A client that trains one does not learn of it, and stays busy until its end."""
+        """Drop workunits. A client that trains one does not learn of it, and stays busy until its end."""
         self._work.cancel(workunits)
         for workunit in workunits:
             self._outcomes.pop(workunit, None)
@@ -122,7 +131,7 @@ class VirtualGrid(Grid, Results):
         self._newest = version, params
 
     def open_wanted(self) -> int:
-        """Return the open workunits, unheard losses too, plus one for each free slot whose host may work now."""
+        """Return the open workunits, with losses not reported yet, plus one for each free slot of a present client."""
         return len(self._known) - len(self._waiting) + len(self._free()) + self._queue_ahead
 
     def slots(self) -> int:
@@ -135,7 +144,7 @@ class VirtualGrid(Grid, Results):
         now_s, after_s = self._time.now_s(), lateness.late_after_s(queue_empty=queue_empty)
         if (oldest_s := self._oldest_s()) is None:
             return
-        # Nothing is late yet. The clock jumps from event to event, so it has to be woken when the oldest becomes late.
+        # Nothing is late yet. The clock jumps from event to event, so an event is needed when the oldest becomes late.
         if now_s - oldest_s <= after_s:
             self._wake(now_s + max(1.0, after_s - (now_s - oldest_s)))
             return
@@ -154,12 +163,12 @@ class VirtualGrid(Grid, Results):
             self._wake(now_s + max(1.0, after_s - max(ages_s)))
 
     def _is_out(self, workunit: str) -> bool:
-        """Return whether clients have a workunit, none has brought it, and no further one is to train it."""
+        """Return whether clients train a workunit that none has uploaded and that no further client should get."""
         has_clients = bool(self._out.get(workunit)) and workunit in self._known
         return has_clients and workunit not in self._outcomes and workunit not in self._copies
 
     def _oldest_s(self) -> float | None:
-        """Return when the last client of the oldest of these workunits began; None: there is none."""
+        """Return when the last client of the oldest of these workunits started; None: there is none."""
         while self._begun_s:
             begun_s, workunit = self._begun_s[0]
             if self._is_out(workunit) and max(self._out[workunit].values()) == begun_s:
@@ -170,7 +179,7 @@ class VirtualGrid(Grid, Results):
     def care(self, events: Iterable[Event]) -> None:
         """Give no work to hosts whose uploads were refused repeatedly, and never again to convicted ones.
 
-        BOINC's daemons do the same with real hosts.
+        BOINC's daemons treat real hosts in the same way.
         """
         now_s = self._time.now_s()
         for event in events:
@@ -204,7 +213,7 @@ class VirtualGrid(Grid, Results):
     def _hand_out(self) -> None:
         for workunit in list(self._copies) if self._free() else ():
             had = self._had[workunit]
-            # Never to a host that had it: on BOINC `one_result_per_host_per_wu` forbids it.
+            # Never to a host that was given it before: on BOINC `one_result_per_host_per_wu` forbids that.
             able = next((slot for slot in self._free() if self._clients.host(slot[1]) not in had), None)
             if able is not None:
                 del self._copies[workunit]
@@ -214,13 +223,13 @@ class VirtualGrid(Grid, Results):
         self._wait_for_a_client()
 
     def _take(self, slot: tuple[int, int], workunit: str) -> None:
-        """Have a free slot train a workunit."""
+        """Start training a workunit in a free slot."""
         number, client = slot
         self._idle.take(number)
         self._begin(self._known[workunit], client)
 
     def _wait_for_a_client(self) -> None:
-        """Look again when the first of the free clients that are away is back, even if nothing else happens."""
+        """Make the loop run when the first absent client with a free slot is back, even if nothing else happens."""
         now_s = self._time.now_s()
         # One announcement at a time: with thousands of absent clients each event would announce another.
         if now_s >= self._back_s and (back_s := self._idle.next_back_s(now_s)) is not None:
@@ -228,7 +237,7 @@ class VirtualGrid(Grid, Results):
             self._time.at(back_s, self._hand_out)
 
     def _wake(self, time_s: float) -> None:
-        """Have the loop look again at this moment, unless it does sooner."""
+        """Make the loop run at this moment, unless it is due sooner."""
         if not self._time.now_s() < self._wakes_s <= time_s:
             self._wakes_s = time_s
             self._time.at(time_s, lambda: None)
@@ -240,13 +249,13 @@ class VirtualGrid(Grid, Results):
         self._copies.pop(workunit, None)
 
     def _begin(self, staged: Staged, client: int) -> None:
-        """Let a client begin with a workunit, from the newest published weights, as BOINC's clients and pilots do."""
+        """Let a client start a workunit, from the newest published weights, as BOINC's clients and pilots do."""
         workunit = staged.workunit.name
         if self._newest[0] > staged.workunit.base_version:
             staged = replace(staged, newest=self._newest)
         name, losses, host = WorkunitName.parse(workunit), self._losses[workunit], self._clients.host(client)
         bytes_down = self._work.bytes_down(staged, client)
-        # All of the subtask's course is known now, and becomes events of the clock.
+        # The whole course of the subtask is known now, and becomes events of the clock.
         planned = self._clients.outcome(
             client, name, self._time.now_s(), losses, bytes_down=bytes_down, target_s=staged.workunit.training.target_s
         )
@@ -261,7 +270,7 @@ class VirtualGrid(Grid, Results):
         if not has_link:
             self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
-            # Error feedback: the client takes its upload for delivered and changes what it remembers, although nothing
+            # Error feedback: the client considers its upload delivered and changes its residuals, although nothing
             # arrives.
             if planned.is_sent and self._work.remembers:
                 self._time.at(planned.trained_s, partial(self._is_sent_in_vain, workunit, client, planned))
@@ -280,14 +289,14 @@ class VirtualGrid(Grid, Results):
         self._work.begin(self._begun[workunit][client], client, planned.heard_of_s, planned.fraction)
 
     def _uploaded(self, workunit: str, client: int, planned: SubtaskOutcome) -> Outcome:
-        """Return what a client brings; it is trained now if another client's training was ordered."""
+        """Return a client's upload; it is trained now if the training was ordered for another client."""
         if self._trained.get(workunit) != client:
             self._work.cancel([workunit])
             self._order(workunit, client, planned)
         return self._work.upload(self._begun[workunit][client], client, planned.train_s)
 
     def _is_sent_in_vain(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
-        """Have a client write an upload that is lost on its way: what it remembers afterwards is another matter."""
+        """Let a client write an upload that is lost on its way, as that changes its residuals."""
         if client in self._begun.get(workunit, {}) and workunit not in self._outcomes | self._on_the_way:
             self._uploaded(workunit, client, planned)
             self._work.cancel([workunit])
@@ -303,7 +312,7 @@ class VirtualGrid(Grid, Results):
             return
         self._ended(workunit, client)
         if self._out[workunit] or workunit in self._copies or workunit in self._outcomes:
-            return  # another client has it, or gets it
+            return  # another client has it, or will get it
         self._losses[workunit] += 1
         if self._losses[workunit] < LOSSES:
             self._waiting.append(workunit)
@@ -312,7 +321,7 @@ class VirtualGrid(Grid, Results):
             self._outcomes[workunit] = outcome
 
     def _ended(self, workunit: str, client: int) -> float | None:
-        """Record that a client no longer has a workunit, and return when it began with it; None: it did not have it."""
+        """Record that a client no longer has a workunit, and return when it started it; None: it did not have it."""
         clients = self._out[workunit]
         begun_s = clients.pop(client, None)
         if clients:
@@ -324,7 +333,7 @@ class VirtualGrid(Grid, Results):
         now_s = self._time.now_s()
         # A client sends one file after the other.
         begin_s = max(now_s, self._links_free_s[client])
-        # As a real client does: it trains the next subtask while one upload is on its way, and waits when a second one
+        # As a real client does: it trains the next subtask while one upload is being sent, and waits when a second one
         # queues.
         self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))
         if workunit not in self._known or workunit in self._outcomes or workunit in self._on_the_way:
@@ -337,8 +346,8 @@ class VirtualGrid(Grid, Results):
         self._time.at(arrives_s, partial(self._has_come, workunit, client, host, planned))
 
     def _has_come(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
-        """Queue the upload for a server, which applies it when it has finished the one before."""
-        # The server that is free first takes it, in the order of arrival.
+        """Queue the upload for a server, which applies it after the one before."""
+        # The server that is free first applies it, in the order of arrival.
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
         self.times.waits_s.append(begin_s - self._time.now_s())
         heapq.heappush(self._servers_free_s, begin_s + self._fleet.update_s)

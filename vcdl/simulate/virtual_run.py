@@ -1,4 +1,4 @@
-"""A job in virtual time: the same loop and checks, by simulated clients' clock. A killed run starts again, the same."""
+"""A job in virtual time, with the loop and checks of a real run. A killed run starts again, with the same results."""
 
 import math
 from collections.abc import Sequence
@@ -42,11 +42,14 @@ from vcdl.trust.retraining import Retraining
 from vcdl.trust.verification import Verification
 
 _CORES = 2
-"""Cores of the simulated server, as few as on the machine that the figures were measured on."""
+"""Cores of the simulated server, the number on the machine that the figures were measured on."""
 
 
 class InstantEvaluator(Evaluator):
-    """An evaluator while the clock stands; what it trains again takes half a usual client's time, one by one."""
+    """An evaluator that works while the clock stands still.
+
+    Only retraining takes time: half a usual client's, one by one.
+    """
 
     def __init__(self, run: Run, journal: Journal, subtask_s: float, time: VirtualTime) -> None:
         super().__init__(run, journal)
@@ -68,10 +71,10 @@ class InstantEvaluator(Evaluator):
                 for event in verification.next_events()
             ]
             self._verified_s = now_s
-            # What was trained again takes time of the server, so the verdict is held back until the clock is there.
+            # Retraining takes time of the server, so the verdict is delayed until the clock is there.
             if any(isinstance(event, UploadVerified | SubtaskTried) for event in self._verified):
                 self._verified_s += takes_s
-                # An event without an action: the clock stops there, so that the loop takes the verdict in time.
+                # An event without an action: the clock stops there, so that the loop reads the verdict in time.
                 self._time.at(self._verified_s, lambda: None)
         if now_s < self._verified_s:
             return 0
@@ -80,7 +83,7 @@ class InstantEvaluator(Evaluator):
         return len(known)
 
     def measure(self, new: Sequence[Recorded]) -> int:
-        """Evaluate what is wanted, and the end of each epoch in `new` on the test set. Returns how many versions."""
+        """Evaluate what is requested, and the end of each epoch in `new` on the test set; return how many versions."""
         # Real runs measure the test set once, at their end. Experiments compare courses, and virtual time stands still
         # meanwhile.
         test = FINAL_SPLITS[1]
@@ -104,7 +107,11 @@ class VirtualRun:
         self._time = VirtualTime()
 
     def run(self) -> StopReason | None:
-        """Run the job and say why it ended; None: `vcdl stop` has asked. Raises a VcdlError when it cannot continue."""
+        """Run the job and return why it ended; None: `vcdl stop` paused it.
+
+        Raises:
+            VcdlError: It cannot continue.
+        """
         with closing(self._training):
             self._training.start()  # the workers import Keras while the data is cut
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
@@ -131,11 +138,11 @@ class VirtualRun:
                 raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
 
     def _act(self, loop: Loop, grid: VirtualGrid, evaluator: InstantEvaluator) -> None:
-        """Do all that is to be done at this moment, while the clock stands."""
+        """Do everything that is due at this moment, while the clock stands still."""
         while True:
             new = loop.step()
             grid.care(recorded.event for recorded in new)
-            self._training.look()  # the workers go on while this process measures
+            self._training.look()  # the workers continue while this process evaluates
             if not evaluator.measure(new) and (not new or loop.is_up_to_date):
                 return
 
@@ -146,14 +153,14 @@ class VirtualRun:
         return TrainedWork(clients, self._training, *self._trained(run))
 
     def _trained(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
-        """Return the encodings both ways, and the folder for what clients remember, if they remember anything."""
+        """Return the encodings of both directions, and the folder of the clients' residuals; None: they keep none."""
         remembers = run.transport.feedback or run.transport.upload_share is not None
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         return encodings, run.folder.path / "memories" if remembers else None
 
 
 def queue_ahead(job: Job) -> int:
-    """Subtasks kept ready beyond those in training."""
+    """Return how many subtasks are kept ready beyond those in training."""
     ahead = job.pacing.queue_ahead
     return 0 if ahead == "auto" else ahead
 

@@ -1,8 +1,8 @@
 """A run without weights (`vcdl simulate --training none`, forecasts): the coordinator of every run over the same grid.
 
-A run with weights keeps a store, snapshots and uploads, and may be killed between any two steps. Here nothing is kept
-but times: each action of the coordinator becomes an event at once, and a killed run starts again from its beginning.
-The order of the steps is that of `Loop.step`, so that clients get what they would get with training.
+A run with weights keeps a store, snapshots and uploads, and may be killed between any two steps. Here only times are
+kept: each action of the coordinator becomes an event at once, and a killed run starts again from its beginning. The
+order of the steps is that of `Loop.step`, so that clients get the same work as with training.
 """
 
 import math
@@ -68,20 +68,20 @@ from vcdl.wire.workunit import Normalisation, WorkunitName
 _SAMPLES = 1000
 """Samples of a shard. No shard exists, so any number serves."""
 _AT_ONCE = 1000
-"""Events written to the journal in one transaction: alone, each would take longer than what it tells of."""
+"""Events written to the journal in one transaction: alone, each would take longer than simulating it."""
 
 
 class NoWork:
-    """Clients that bring an empty upload and the time that they took."""
+    """The work of clients that train nothing: an upload without weights, and its times."""
 
     remembers = False
 
     def __init__(self, bytes_down: int = 0, bytes_up: int = 0) -> None:
         self._bytes_down, self._bytes_up = bytes_down, bytes_up
         self.train_s: dict[str, float] = {}
-        """Training time of each upload that arrived, by workunit."""
+        """Workunit → training seconds of its upload."""
         self.begun: dict[str, tuple[int, float]] = {}
-        """Workunit → the version that its client began with, and the part that it trains."""
+        """Workunit → the version that its client started from, and the fraction that it trains."""
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         base_version = staged.workunit.base_version if staged.newest is None else staged.newest[0]
@@ -117,22 +117,22 @@ class WeightlessRun:
         """Prepare a run.
 
         Args:
-            job: The job. Its targets and its patience do not count.
+            job: The job. Its targets and its patience are ignored.
             fleet: The clients.
-            work: What they bring.
-            folder: A run's folder, where `vcdl stop` asks; nothing else of it is used.
-            record: Gets each event. Without it no weights are published, which changes staleness and no time.
+            work: Makes the clients' uploads.
+            folder: A run's folder, in which `vcdl stop` leaves its request; nothing else of it is used.
+            record: Called with each event. Without it no weights are published, which changes staleness and no time.
         """
         self._run = run = _without_weights(folder or RunFolder(Path()), job)
         self._work = work
         self._record = record
-        # Published weights change staleness and no time. A forecast asks for times alone, and saves their events.
+        # Published weights change staleness and no time. A forecast needs times alone, and saves these events.
         self._plan = replace(Plan.of(run), publishing=publishing(job, fleet) if record is not None else None)
         self._time = VirtualTime()
         self.clients = Clients(fleet)
         self._grid = VirtualGrid(self.clients, self._time, work, queue_ahead(job), job.late_after)
         self.times = self._grid.times
-        """What the clients' slots did so far."""
+        """The clients' slot times so far."""
         self._coordinator = Coordinator(self._plan)
         # Made once: building a workunit anew takes longer than simulating it.
         self._model = staged(run, WorkunitName(job.name, 1, 0, 0, 0), 1.0)
@@ -142,7 +142,11 @@ class WeightlessRun:
         self._wanted: list[EvaluationWanted] = []
 
     def reason(self, is_asked_to_stop: Callable[[], bool] = lambda: False) -> StopReason | None:
-        """Run the job and return why it ended; None: `is_asked_to_stop` was true. Raises GridError."""
+        """Run the job and return why it ended; None: `is_asked_to_stop` returned true.
+
+        Raises:
+            GridError: A workunit cannot be simulated.
+        """
         monitor, trial = self._run.job.monitor, self._run.prepared.rate_trial
         limit_s = math.inf if self._plan.wall_time_s is None else self._plan.wall_time_s
         history = self._coordinator.history
@@ -170,7 +174,7 @@ class WeightlessRun:
                 self._record(recorded)
 
     def _step(self) -> bool:
-        """Do what Loop.step does; returns whether it did anything after which the loop steps again."""
+        """Do what Loop.step does; return whether the loop has to step again."""
         history, wanted = self._coordinator.history, 0
         if history.stop is None:
             # Failures before uploads, as the assimilator does it.
@@ -190,7 +194,7 @@ class WeightlessRun:
         return self._grid.open_wanted() - self._coordinator.held_back(self._grid.slots())
 
     def _measure(self) -> bool:
-        """Answer each request for an evaluation; returns whether there was any."""
+        """Answer each request for an evaluation; return whether there was any."""
         wanted, self._wanted = self._wanted, []
         self._tell(
             *(VersionEvaluated(one.version, one.epoch, one.split, 0, math.nan, evaluation_s=0.0) for one in wanted)
@@ -272,7 +276,7 @@ class WeightlessRun:
 
 
 def _without_weights(folder: RunFolder, job: Job) -> Run:
-    """Return the run of a job without what depends on weights."""
+    """Return the run of a job without everything that depends on weights."""
     changes = {
         "update": RULES["vc_asgd"](),  # a rule that reads no file of weights
         # Sizes come from the caller, who knows the job's codecs.
@@ -281,7 +285,7 @@ def _without_weights(folder: RunFolder, job: Job) -> Run:
         "trust": TrustSettings(kind="own"),
         "pacing": job.pacing.model_copy(update={"grows_over": job.grows_over}),  # none in a job for strangers
         "stop": job.stop.model_copy(update={"target_accuracy": None, "target": None, "patience": None}),
-        # There is nothing to measure, and each evaluation would be an event of its own.
+        # There is nothing to evaluate, and each evaluation would be an event of its own.
         "validate_": job.validate_.model_copy(update={"every": "epoch"}),
         "retention": job.retention.model_copy(update={"uploads": "needed"}),
     }
@@ -303,10 +307,10 @@ def simulated_s(job: Job, fleet: ClientFleet, bytes_down: int = 0, bytes_up: int
     """Return the virtual seconds of a job; infinite if it ends because a subtask kept failing.
 
     Args:
-        job: The job. Its targets and its patience do not count.
+        job: The job. Its targets and its patience are ignored.
         fleet: The clients.
-        bytes_down: Size of a subtask's download, where the clients' links are simulated.
-        bytes_up: Size of its upload, likewise.
+        bytes_down: Bytes of a subtask's download, where the clients' links are simulated.
+        bytes_up: Bytes of its upload, likewise.
     """
     return WeightlessRun(job.trusting(SIMULATED.trust), fleet, NoWork(bytes_down, bytes_up)).wall_s()
 

@@ -1,6 +1,6 @@
-"""The store's contract: one vector with a version, and a record of every subtask that was folded into it.
+"""The interface of a weight store: one vector with a version, and a record of every subtask that was folded into it.
 
-A backend supplies the transaction. What happens inside a transaction is written here, once.
+A backend provides the transaction. The steps inside a transaction are written here, once for all backends.
 """
 
 from abc import ABC, abstractmethod
@@ -21,9 +21,9 @@ hundredth means that something is wrong."""
 
 @dataclass(frozen=True)
 class Applied:
-    """The record of a subtask that was folded in, kept in the same transaction as the weights.
+    """The record of a folded subtask, kept in the same transaction as the weights.
 
-    A missing row of the journal can be written from it when the same result is delivered again.
+    If the journal lacks the update's row, it is written from this record when the result is delivered again.
     """
 
     subtask: str
@@ -34,65 +34,66 @@ class Applied:
     staleness: int
     weight: float
     trust: float = 1.0
-    """The factor on the upload's fraction, by what is known of its host."""
+    """The factor on the upload's fraction by the trust in its host."""
 
 
 RESTORED = "restored"
-"""In place of a subtask in the record that a restored store begins with: one that came back from before lacks it."""
+"""Replaces a subtask's name in the record of a restored store; a store that came back from before the restore lacks it.
+"""
 
 
 def restored_record(version: int) -> Applied:
-    """Return the record of restored weights with this version."""
+    """Return the record of a restore that made this version."""
     return Applied(RESTORED, RESTORED, version, 0, 0.0)
 
 
 class Unfit(Exception):
-    """Uploads were refused while they were folded in. Nothing was changed: fold again without them."""
+    """Raised when uploads were refused while they were folded. Nothing was changed: fold again without them."""
 
     def __init__(self, refused: Mapping[str, Refused]) -> None:
         super().__init__(", ".join(f"{workunit}: {reason}" for workunit, reason in refused.items()))
         self.refused = refused
-        """All refusals of this fold, by workunit."""
+        """Workunit → its refusal, for all uploads refused in this fold."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One upload that waits to be folded in."""
+    """One upload that waits to be folded."""
 
     subtask: str
     workunit: str
     base_version: int
     begin: Callable[[int], Change]
-    """Opens the upload, given its staleness. Called again, for a newer W, when another server committed first."""
+    """Opens the upload, given its staleness. It is called again, for a newer W, when another server committed first."""
     trust: float = 1.0
-    """The factor of Applied."""
+    """The factor on the upload's fraction by trust (Applied.trust)."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Versions that must be kept as they are: the multiples of `every`. A fold ends when it has made one."""
+    """The versions that must be kept as snapshots: the multiples of `every`. A fold ends when it has made one."""
 
     every: int
     keep: Callable[[int, Vector], None]
-    """(version, W) → a snapshot, before anybody can change W. On an eventual store a second call may correct the
-    first."""
+    """Called with version and W to keep a snapshot, before W can change. On an eventual store a second call may correct
+    the first snapshot."""
     kept: Callable[[int], bool]
-    """Whether a version is kept: a server that is killed between its commit and `keep` leaves one out."""
+    """Returns whether a version is kept: a server that is killed between its commit and `keep` leaves one out."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The journal's newest record, which a store must have: one without it came back older, or with other updates.
+    """The journal's newest record, which the store must have too: otherwise it came back older, or with other updates.
 
-    A store that comes back older may give a version's number again; the subtask that made it comes once.
+    A store that came back older may use a version's number again, but never for the same subtask.
     """
 
     version: int = 0
-    """The newest version."""
+    """The newest version in the journal."""
     subtask: str = ""
-    """The subtask of the newest update, or RESTORED where the store was restored since; "": neither is there."""
+    """The subtask of the newest update, or RESTORED where the store was restored since; "": neither exists."""
     record_version: int = 0
-    """The version of its record."""
+    """The version of that record."""
 
 
 def _nothing() -> Expected:
@@ -104,11 +105,14 @@ def _never(_: int) -> bool:
 
 
 class Conflict(Exception):
-    """Another server committed between this transaction's read and its write. Nothing was changed: start over."""
+    """Raised when another server committed between this transaction's read and its write.
+
+    Nothing was changed: retry.
+    """
 
 
 class Transaction(ABC):
-    """One read and one write of the store's vector, alone or not at all."""
+    """One read and one write of the store's vector, as a whole or not at all."""
 
     version: int
 
@@ -117,7 +121,8 @@ class Transaction(ABC):
     def working(self) -> WorkingVector:
         """The whole vector, to be changed in place; no other process sees the changes before `commit`.
 
-        Raises Conflict, StoreError.
+        Raises:
+            Conflict, StoreError: The vector cannot be read.
         """
 
     @abstractmethod
@@ -126,35 +131,46 @@ class Transaction(ABC):
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of earlier transactions by subtask; subtasks without one are left out."""
+        """Return the records of earlier transactions by subtask; subtasks without a record are left out."""
 
     @abstractmethod
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        """Make vector, version and records visible together; raises Conflict or StoreError.
+        """Make vector, version and records visible together.
 
-        Returns the version that was made: `version`, unless the store is eventual and others have written meanwhile.
-        Then the records are kept with their versions moved by the difference.
+        Returns:
+            The version that was made: `version`, unless the store is eventual and others have written meanwhile. Then
+                the
+                records are kept with their versions moved by the difference.
+
+        Raises:
+            Conflict: Another server committed first.
+            StoreError: The store cannot be written.
         """
 
 
 class WeightStore(ABC):
-    """The versioned weights of one job, and the numbers that its rule keeps with them."""
+    """The versioned weights of one job, with the numbers that its rule keeps for them."""
 
     state: RuleState
-    """The size of what the rule keeps."""
+    """The size of the rule's own numbers."""
     overwrites: bool = False
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)
-    """The update that the store must have; asked before each look at it, which raises StoreLost if it is missing."""
+    """Returns the journal's newest record, which the store must have. It is called before each read, which raises
+    StoreLost if the record is missing."""
     is_taken: Callable[[int], bool] = staticmethod(_never)
-    """Whether a version that is still to be made was seen before: then the store came back older."""
+    """Returns whether a version above the store's was seen before; if so, the store came back older."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
-        """Store version 0, W of shape (n,). A store that exists already stays as it is."""
+        """Store version 0, W of shape (n,), unless the store exists already."""
 
     def check_service(self) -> None:
-        """Check that the service is of a kind that keeps weights, whatever it has now. Raises StoreError."""
+        """Check that the service is of a kind that keeps weights, whatever it stores now.
+
+        Raises:
+            StoreError: It is not, or cannot be reached.
+        """
         return
 
     @abstractmethod
@@ -170,11 +186,11 @@ class WeightStore(ABC):
         """Return the newest version and a copy of the store's whole vector (vcdl.rules.state)."""
 
     def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
-        """Recover what the store has lost, if only records are missing.
+        """Recover the store's lost records, if its weights are whole.
 
         Args:
-            records: Those known from elsewhere.
-            are_all: Tells whether a version consists of these records alone.
+            records: The records known from the journal.
+            are_all: Returns whether a version consists of exactly these records.
 
         Returns:
             Whether it succeeded; if not, call `restore`.
@@ -188,13 +204,13 @@ class WeightStore(ABC):
     @abstractmethod
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """Begin a transaction; leaving it without a commit changes nothing."""
+        """Begin a transaction; without a commit, nothing is changed at its end."""
 
     @abstractmethod
     def drop(self) -> None:
         """Remove everything of the job, which is over and whose weights are kept elsewhere.
 
-        Does nothing if nothing is there.
+        Does nothing if the store has nothing of the job.
         """
 
     @abstractmethod
@@ -202,14 +218,14 @@ class WeightStore(ABC):
         """Close files and connections."""
 
     def lost_updates(self) -> int:
-        """Return the number of overwritten, hence missing, updates in the version that was last read or made."""
+        """Return how many updates the version last read or made lacks, because other servers overwrote them."""
         return 0
 
     @abstractmethod
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         """Replace the store's content by a whole vector: after StoreLost, or when the job rolls back.
 
-        Updates later than the snapshot are applied again by the servers that hold their uploads.
+        Later updates than the vector's are applied again by the servers that have their uploads.
 
         Args:
             version: The version of the vector.
@@ -218,27 +234,36 @@ class WeightStore(ABC):
             lost: How many of these updates are missing in the vector.
 
         Returns:
-            False if another server was first; its snapshot then stands.
+            False if another server was first; its vector is then kept.
 
         Raises:
             StoreError: The store cannot be written.
         """
 
     def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
-        """Fold uploads in, in order, between one read and one write; returns their records, up to a `boundary`.
+        """Apply uploads in order in one transaction, and return their records.
 
-        A subtask that was folded in before, from this upload or from another attempt, is not applied again. Its first
-        record is returned, whose `workunit` says which upload that was; the upload is not read, and so never refused.
+        A subtask that was applied before, from this upload or from another attempt, is not applied again. Its first
+        record
+        is returned, whose `workunit` says which upload that was; the upload is not read, and so never refused.
 
-        Raises Unfit; StoreUnavailable, when the same call works later (it also finds out what a cut connection left
-        undecided); StoreLost; StoreError.
+        Args:
+            folds: The uploads.
+            boundary: Stop once a version to be kept has been made. The caller passes the remaining uploads again.
+
+        Raises:
+            Unfit: Some uploads are refused.
+            StoreUnavailable: The same call may work later. It also settles whether a commit on a cut connection took
+                effect.
+            StoreLost: The store lost its weights or is older than the journal.
+            StoreError: The store cannot be used.
         """
         for _ in range(_TRIES):
             try:
                 with self._transaction() as transaction:
                     return self._fold(transaction, folds, boundary)
-            # Nothing was changed. The next transaction reads what the other server wrote, and begins each upload anew,
-            # as its staleness is another one.
+            # Nothing was changed. The next transaction reads what the other server wrote, and opens each upload anew,
+            # as its staleness has changed.
             except Conflict:
                 continue
         raise StoreUnavailable(
@@ -247,13 +272,13 @@ class WeightStore(ABC):
 
     def _fold(self, transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
         version = transaction.version
-        # Inside the transaction: a record that another server writes after this look makes the commit fail.
+        # Inside the transaction: a record that another server writes after this read makes the commit fail.
         known = dict(transaction.find([fold.subtask for fold in folds]))
         results: list[str] = []
         fresh: list[_Fresh] = []
-        # A batch that is known already changes nothing, so nothing has to be kept for it.
+        # A batch that was applied before changes nothing, so no snapshot is needed for it.
         is_fresh = any(fold.subtask not in known for fold in folds)
-        # The server that made this version may have been killed before it kept it.
+        # The server that made this version may have been killed before it kept the snapshot.
         if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
             boundary.keep(version, transaction.weights())
         with ExitStack() as opened:
@@ -267,9 +292,9 @@ class WeightStore(ABC):
                 if self.is_taken(version):
                     raise StoreLost(f"version {version} of the weights was there before: they must be rebuilt")
                 fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
-                # Two attempts at one subtask may be in the same batch. The second must find the first.
+                # Two attempts at one subtask may be in the same batch. The second must find the record of the first.
                 known[fold.subtask] = fresh[-1].record
-                # The version at a boundary has to be kept before the next upload changes it. The caller brings the
+                # The version at a boundary has to be kept before the next upload changes it. The caller passes the
                 # others again.
                 if boundary is not None and version % boundary.every == 0:
                     break
@@ -279,8 +304,8 @@ class WeightStore(ABC):
             made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
             for item in fresh:
                 record = known[item.record.subtask]
-                # An eventual store may have moved on meanwhile. Then all versions of this fold are later by the same
-                # number.
+                # An eventual store may have newer versions meanwhile. Then all versions of this fold are later by the
+                # same number.
                 known[record.subtask] = replace(record, version=record.version + made - version)
             if boundary is not None and made % boundary.every == 0:
                 boundary.keep(made, transaction.weights())
@@ -290,29 +315,43 @@ class WeightStore(ABC):
 def check_expected(
     expected: Expected, version: int, find: Callable[[Sequence[str]], Mapping[str, Applied]], where: str
 ) -> None:
-    """Check a store's newest version and its records against the journal. Raises StoreLost, which names `where`."""
+    """Check a store's newest version and its records against the journal.
+
+    Args:
+        expected: The journal's newest record.
+        version: The store's newest version.
+        find: Returns the store's records of subtasks.
+        where: The store, for the error's message.
+
+    Raises:
+        StoreLost: The store is older than the journal, or has other updates.
+    """
     cure = "it came back older, or has not followed the journal yet; the weights must be rebuilt"
     # The journal was read before the store: a store may be ahead of it, never behind.
     if version < expected.version:
         raise StoreLost(f"{where} is at version {version} and the journal at {expected.version}: {cure}")
     if expected.subtask:
         record = find([expected.subtask]).get(expected.subtask)
-        # A store that came back older and was folded into again may have the same number, but not the same subtask at
-        # it (decision 029).
+        # A store that came back older and was folded into again may have the same number, but another subtask made it
+        # (decision 029).
         if record is None or record.version != expected.record_version:
             raise StoreLost(f"{where} has another version {expected.record_version} than the journal: {cure}")
 
 
 @dataclass(frozen=True)
 class _Fresh:
-    """An upload that is folded in for the first time, and its record but for the weight."""
+    """An upload that is folded for the first time, with its record except for the weight."""
 
     change: Change
     record: Applied
 
 
 def _apply(working: WorkingVector, fresh: Sequence[_Fresh], state: RuleState) -> list[Applied]:
-    """Fold the uploads in; returns their records with the weights given. Raises Unfit."""
+    """Fold the uploads, and return their records with the weights that the rule gave.
+
+    Raises:
+        Unfit: Some uploads are refused.
+    """
     weights = fold_changes([item.change for item in fresh], working, state)
     refused = {item.record.workunit: item.change.refused for item in fresh}
     if unfit := {workunit: reason for workunit, reason in refused.items() if reason is not None}:

@@ -1,6 +1,6 @@
-"""Uploads folded into a store's vector, block by block and in place.
+"""Fold uploads into a store's vector, block by block and in place.
 
-A block is read once, every waiting upload is folded into it in order while it is in the processor's cache. Then it is
+A block is read once. Every waiting upload is folded into it, in order, while it is in the processor's cache. Then it is
 written once.
 """
 
@@ -13,17 +13,18 @@ from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
 FOLD_BLOCK = 1 << 18
-"""Numbers that are folded at a time, 1 MiB: they, an upload and a rule's work stay in the processor's last cache."""
+"""Numbers that are folded at a time, 1 MiB, so that a block, an upload and the rule's arrays fit into the processor's
+last cache."""
 KEPT_NUMBERS = 1 << 20
-"""The longest vector that a server keeps whole, for as long as it is needed, instead of reading it twice: 4 MiB."""
+"""The longest vector that a server keeps in memory between two passes instead of reading it twice: 4 MiB."""
 
 
 class Change(ABC):
-    """One upload while it is folded in. Whatever its size, only a block of it is in memory."""
+    """One upload while it is folded. Whatever its size, only a block of it is in memory."""
 
     @property
     def needs_first_pass(self) -> bool:
-        """Whether all of the upload must be measured before any of it is folded in."""
+        """Whether all of the upload must be measured before any of it is folded."""
         return False
 
     def first_pass(self, w: Vector, begin: int) -> None:
@@ -46,7 +47,7 @@ class Change(ABC):
 
     @property
     def refused(self) -> Refused | None:
-        """Why the upload must not count, known after the last block; None when it may."""
+        """Why the upload is refused, known after the last block; None: it is not."""
         return None
 
     def close(self) -> None:
@@ -55,7 +56,7 @@ class Change(ABC):
 
 
 class RefusedChange(Change):
-    """An upload that is refused unread, unless it counts already."""
+    """An upload that is refused without being read, unless its subtask was applied before."""
 
     needs_first_pass = True
     """Refuse in the first pass, so that no other upload is folded in vain."""
@@ -85,18 +86,29 @@ class WorkingVector(Protocol):
         ...
 
     def block(self, begin: int, end: int) -> Vector:
-        """Return numbers `begin` to `end` of W, shape (m,), to be changed in place.
+        """Return numbers `begin` to `end` of W, shape (m,), to be changed in place; valid until the next call.
 
-        With k further vectors the shape is (1 + k, m), and row 0 is W. Valid until the next call. Raises StoreError.
+        With k further vectors the shape is (1 + k, m), and row 0 is W.
+
+        Raises:
+            StoreError: They cannot be read.
         """
         ...
 
     def weights(self, begin: int, end: int) -> Vector:
-        """Weights `begin` to `end` of W, shape (m,), for reading; valid until the next call. Raises StoreError."""
+        """Return weights `begin` to `end` of W, shape (m,), for reading; valid until the next call.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
         ...
 
     def keep(self, begin: int, block: Vector) -> None:
-        """Take over the new values of the block that starts at `begin`. Raises StoreError."""
+        """Store the new values of the block that starts at `begin`.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
         ...
 
 
@@ -119,7 +131,7 @@ class InMemory:
 
 
 def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
-    """Fold changes into a vector, in order; the weights given. Nothing if a first pass refuses one."""
+    """Fold changes into a vector in order, and return the weights given; empty if a first pass refuses one."""
     weights = [0.0] * len(changes)
     # All first passes before any fold: a refusal then costs no pass over W, and the others are folded without the
     # refused one.
@@ -141,7 +153,7 @@ def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleSt
 
 
 def _blocks(vector: WorkingVector, state: RuleState) -> Iterator[tuple[int, int]]:
-    """Begin and end of each block, in order: at least one, which is empty when W is."""
+    """Yield begin and end of each block, in order: at least one, which is empty when W is."""
     step = max(1, FOLD_BLOCK // (1 + state.vectors))
     for begin in range(0, max(1, vector.width), step):
         yield begin, min(begin + step, vector.width)

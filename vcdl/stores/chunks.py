@@ -1,4 +1,4 @@
-"""Vectors in chunks: Redis limits a value to 512 MB, MariaDB a packet to 16 MB, and both are fastest well below.
+"""Split vectors into chunks: Redis limits a value to 512 MB, MariaDB a packet to 16 MB; both are fastest well below.
 
 A chunk is `chunk_bytes` of the vector's little-endian float32 numbers. The last one is shorter, and an empty vector has
 none. A chunk is stored with a seal at its end: its checksum, generation and number.
@@ -12,8 +12,8 @@ from vcdl.wire.checksum import checksum_of
 from vcdl.wire.weights import Vector
 
 CHUNK_BYTES = 4 << 20
-"""Fits a 16 MiB packet of MariaDB even when every byte must be escaped (twice the size). Measured in Redis: 1 to 4
-MiB are equally fast, 8 MiB half as fast."""
+"""Bytes of a chunk, so that it fits a 16 MiB packet of MariaDB even if every byte must be escaped (twice the size).
+Measured in Redis: 1 to 4 MiB are equally fast, 8 MiB half as fast."""
 
 
 def chunk_count(size: int, chunk_bytes: int) -> int:
@@ -34,9 +34,9 @@ def sealed(chunk: memoryview, generation: str, number: int) -> bytes:
 
 
 def opened(kept: bytes | None, size_bytes: int, generation: str, number: int) -> memoryview | None:
-    """Return the chunk of `size_bytes` in a stored value; None if it is missing or not what was written.
+    """Return the chunk of `size_bytes` in a stored value; None if it is missing or damaged.
 
-    Chunks without a seal are of an earlier version of vcdl; only their length can be checked.
+    Chunks without a seal were written by an earlier version of vcdl; only their length can be checked.
     """
     if kept is None or len(kept) < size_bytes:
         return None

@@ -1,9 +1,9 @@
 """The log of a folder store: one line per commit, `CRC-32 JSON`.
 
-A line has version, slot, the slot's checksums and the records of the subtasks.
+A line contains version, slot, the slot's checksums and the records of the subtasks.
 
-The line is the commit. A process that is killed in the middle of it leaves a line without a valid checksum, and the
-next writer cuts that off.
+The line is the commit. A process that is killed while writing it leaves a line without a valid checksum, and the next
+writer cuts that off.
 """
 
 import errno
@@ -28,11 +28,11 @@ _SUBTASK = re.compile(rb'"subtask": "([^"]+)"')
 _VERSION = re.compile(rb'^\{"version": (\d+)')
 _RESTORED = b'"restored": true}\n'
 _RECENT = 500
-"""Records kept in memory, the newest ones, so that memory is bounded; of older ones only their offsets are known."""
+"""Newest records that are kept in memory, so that memory is bounded; of older ones only their offsets are kept."""
 
 
 class CommitLog:
-    """The commits that were in the file at the last look. All methods raise OSError."""
+    """The commits in the file, as of the last `catch_up`. All methods raise OSError."""
 
     def __init__(self, path: Path, *, skips_damage: bool = False) -> None:
         """Prepare an empty index of the log.
@@ -49,21 +49,21 @@ class CommitLog:
         self.version = -1
         """The newest version; −1 before the first look."""
         self.slot = 0
-        """The slot that holds it."""
+        """The slot that contains it."""
         self.checksums: tuple[str, str] = ("", "")
-        """The checksums of W and of what is behind it in that slot."""
+        """The checksums of that slot: of W, and of the numbers behind it."""
         self._index = RecordIndex()
-        """The place of each subtask's record: offsets of lines."""
+        """Subtask → the offset of the line with its record."""
         self._recent: dict[str, Applied] = {}
         """The newest records."""
         self._end = 0
         self._last = (0, b"")
-        """Offset and checksum of the last commit: the file is another one when it has another checksum there."""
+        """Offset and checksum of the last commit: a file with another checksum there has been replaced."""
 
     def make(
         self, checksums: tuple[str, str], version: int = 0, applied: Sequence[Applied] = (), slot: int = 0
     ) -> None:
-        """Make the file anew, of one commit."""
+        """Create the file anew with one commit."""
         with atomic_write(self._path) as temporary:
             temporary.write_bytes(_line(version, slot, checksums, applied))
         self._begin_anew()
@@ -71,11 +71,12 @@ class CommitLog:
     def catch_up(self) -> None:
         """Read the commits that this or another process appended since the last call.
 
-        Raises StoreLost for a damaged log.
+        Raises:
+            StoreLost: The log is damaged.
         """
         with self._path.open("rb") as log:
-            # An older copy may have been put over the file while this process had it read. Its lines would not fit the
-            # offsets known here.
+            # An older copy may have replaced the file since this process read it. Its lines would not match the offsets
+            # known here.
             if not self._is_the_same(log):
                 self._begin_anew()
             log.seek(self._end)
@@ -84,7 +85,7 @@ class CommitLog:
             raise StoreLost(f"the weight store in {self._path.parent} has no valid commit, and must be rebuilt")
 
     def _follow(self, log: BinaryIO) -> None:
-        """Take in the lines from here on: where the records are, and of the newest also what they are."""
+        """Index the lines from here on: offsets of all records, and the content of the newest."""
         newest: deque[bytes] = deque(maxlen=_RECENT)
         for line in log:
             body = _valid_body(line)
@@ -100,7 +101,7 @@ class CommitLog:
                     self._begin_anew()
                     raise self._damaged(f"the commit after version {last}")
                 break
-            # The records of a restored store replace all older ones, which belong to weights that are gone.
+            # The records of a restored store replace all older ones, whose weights are gone.
             if body.endswith(_RESTORED):
                 self._clear()
                 newest.clear()
@@ -108,7 +109,8 @@ class CommitLog:
                 self._index.add(subtask, self._end)
             self._advance(line)
             newest.append(body)
-        # Only the newest lines are parsed: of a long log the offsets are enough, and are found by a regular expression.
+        # Only the newest lines are parsed: of a long log only the offsets are needed, and a regular expression finds
+        # them.
         for commit in map(json.loads, newest):
             self.version, self.slot = commit["version"], commit["slot"]
             self.checksums = commit["checksums"][0], commit["checksums"][1]
@@ -117,11 +119,11 @@ class CommitLog:
     def append(
         self, version: int, slot: int, checksums: tuple[str, str], applied: Sequence[Applied], *, restored: bool = False
     ) -> None:
-        """Append a commit; if that fails, the log is as before.
+        """Append a commit; if that fails, the log stays as it was.
 
         Args:
             version: The version that the commit makes.
-            slot: Where its weights are.
+            slot: The slot with its weights.
             checksums: Of W and of the other numbers.
             applied: The records of its updates.
             restored: These records replace all older ones.
@@ -151,7 +153,7 @@ class CommitLog:
         self._remember(applied[-_RECENT:])
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of those subtasks that were applied."""
+        """Return the records of those subtasks that have one."""
         found = {subtask: self._recent[subtask] for subtask in subtasks if subtask in self._recent}
         offsets = {subtask: self._index.offsets(subtask.encode()) for subtask in subtasks if subtask not in found}
         if not any(offsets.values()):
@@ -160,7 +162,7 @@ class CommitLog:
             for subtask, its_offsets in offsets.items():
                 for offset in its_offsets:
                     log.seek(offset)
-                    # The hash may belong to another subtask, so what stands there is compared below.
+                    # The hash may belong to another subtask, so the record found is compared below.
                     body = _valid_body(log.readline())
                     if body is None:
                         raise self._damaged(f"the commit with {subtask}")
@@ -174,7 +176,7 @@ class CommitLog:
         with self._path.open("rb") as log:
             for line in iter(log.readline, b""):
                 body = _valid_body(line)
-                if body is None:  # half a line, or damage, which `catch_up` has seen
+                if body is None:  # half a line, or damage, which `catch_up` reports
                     continue
                 if body.endswith(_RESTORED):
                     records.clear()

@@ -1,4 +1,4 @@
-"""The ways in which a store on the network is open to others: each with what to do."""
+"""Find how a store on the network is open to others, and what to do about it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 
 @dataclass(frozen=True)
 class Exposure:
-    """One way in, in words."""
+    """One weakness of a store's connection, with its cure, in words."""
 
     what: str
     cure: str

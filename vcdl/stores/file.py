@@ -36,7 +36,7 @@ class FileStore(WeightStore):
     """Versioned weights in a folder; any number of processes may use it at once."""
 
     def __init__(self, folder: Path, size: int, state: RuleState = STATELESS) -> None:
-        """Prepare a store; its folder is not touched yet.
+        """Prepare a store without touching its folder.
 
         Args:
             folder: The folder of the weights, the log of their versions and the lock.
@@ -46,7 +46,7 @@ class FileStore(WeightStore):
         self.state = state
         self.width = size
         self.size = state.size(size)
-        """Numbers of the whole vector."""
+        """Number of float32 numbers in the whole vector."""
         self._folder = folder
         self._lock_file = folder / "lock"
         self._weights_file = folder / "weights.bin"
@@ -58,7 +58,7 @@ class FileStore(WeightStore):
     def of_job(cls, settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> Self:
         """Return the store of a job in a folder that jobs may share.
 
-        It is always `strong`, also when `eventual` is asked for.
+        It is always `strong`, also when `eventual` is requested.
         """
         return cls(settings.folder / job, size, state)
 
@@ -68,8 +68,7 @@ class FileStore(WeightStore):
         with self.naming("create"):
             self._folder.mkdir(parents=True, exist_ok=True)
             with self._locked():
-                # The log is the last file to be made and the first to go. A store without it is one whose creation was
-                # killed.
+                # The log is created last and removed first. A store without it is one whose creation was killed.
                 if not self._log_file.exists():
                     sweep(self._folder)
                     whole = self.state.begun(vector)
@@ -117,23 +116,26 @@ class FileStore(WeightStore):
             try:
                 self._log.catch_up()
                 with self._slots.opened() as slots:
-                    # The other slot, as for a fold: until the line is written the store is the damaged or older one
-                    # that it was.
+                    # The other slot, as for a fold: until the line is written, the damaged or older store is unchanged.
                     target = 1 - self._log.slot
                     slots.write(target, 0, vector)
                     self._log.append(version, target, self.checksums(vector), applied, restored=True)
-            except (FileNotFoundError, StoreLost):  # somebody deleted them, or the log is damaged
+            except (FileNotFoundError, StoreLost):  # somebody deleted the files, or the log is damaged
                 self._log_file.unlink(missing_ok=True)  # first: without it there is no store, whatever a kill leaves
                 self._slots.make(vector)
                 self._log.make(self.checksums(vector), version, applied)
         return True
 
     def checksums(self, vector: Vector) -> tuple[str, str]:
-        """Return the checksums of a commit: of W (the first numbers of a whole vector), and of the others."""
+        """Return the checksums of a commit: of W (the first numbers of a whole vector), and of the other numbers."""
         return checksum_of(vector[: self.width]), checksum_of(vector[self.width :], self.width)
 
     def check(self, log: CommitLog, found: tuple[str, ...]) -> None:
-        """Hold what was read of the newest slot, W or all of it, to its commit. Raises StoreLost."""
+        """Check the checksums of data read from the newest slot, W or all of it, against its commit.
+
+        Raises:
+            StoreLost: The slot is damaged.
+        """
         if found != log.checksums[: len(found)]:
             raise StoreLost(
                 f"version {log.version} in the weight store in {self._folder} is damaged, and must be rebuilt: "
@@ -160,7 +162,11 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _checked(self) -> Iterator[CommitLog]:
-        """Yield the log after `_caught_up`, of a store that contains what is expected. Raises StoreLost."""
+        """Yield the log after `_caught_up`, once the store is known to contain the expected record.
+
+        Raises:
+            StoreLost: The store is damaged, or lacks that record.
+        """
         expected = self.expected()
         with self._caught_up() as log:
             with self.naming("read"):
@@ -169,7 +175,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _caught_up(self) -> Iterator[CommitLog]:
-        """Yield the log with every commit; no other process can commit within the block."""
+        """Lock the store, and yield its log with every commit; no other process can commit within the block."""
         with self._locked():
             with self.naming("read"):
                 self._log.catch_up()
@@ -184,7 +190,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def naming(self, verb: str) -> Iterator[None]:
-        """Turn an OSError into a StoreError that says: 'cannot VERB the weight store'."""
+        """Turn an OSError into a StoreError with the words 'cannot VERB the weight store'."""
         try:
             yield
         except OSError as error:
@@ -225,8 +231,8 @@ class _FileTransaction(Transaction):
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
         working = self.working
         working.keep_tail()
-        # Before the commit: what a damaged slot gave must not become the base of all later versions. The pass over the
-        # blocks has the sum for nothing.
+        # Before the commit: numbers from a damaged slot must not become the base of all later versions. The pass over
+        # the blocks computes the sum anyway.
         self._store.check(self._log, working.read.checksums)
         with self._store.naming("commit to"):
             self._log.append(version, working.target, working.written.checksums, applied)
@@ -234,19 +240,19 @@ class _FileTransaction(Transaction):
 
 
 class _Sums:
-    """The checksums of a whole vector that comes in blocks."""
+    """Computes the checksums of a whole vector block by block."""
 
     def __init__(self, width: int) -> None:
         self._width = width
         self._sums = Checksum(), Checksum()
 
     def add(self, begin: int, numbers: Vector) -> None:
-        """Add the numbers from `begin` on: of W, or of what is behind it."""
+        """Add the numbers from `begin` on, of W or behind it."""
         self._sums[begin >= self._width].add(numbers, begin)
 
     @property
     def checksums(self) -> tuple[str, str]:
-        """The checksums of W and of the others, once all was added."""
+        """The checksums of W and of the other numbers, once all blocks were added."""
         return self._sums[0].text, self._sums[1].text
 
 
@@ -276,7 +282,7 @@ class _SlotCopy:
         return sums
 
     def block(self, begin: int, end: int) -> Vector:
-        # A fold may pass over the blocks twice, for measuring and for folding. The sum is that of the last pass.
+        # A fold may pass over the blocks twice, for measuring and for folding. The checksum is that of the last pass.
         if begin == 0:
             self.read = self._begun()
         block = self._room[: self._rows * (end - begin)].reshape(self._rows, end - begin)
@@ -295,7 +301,7 @@ class _SlotCopy:
             self._write(row * self.width + begin, numbers)
 
     def keep_tail(self) -> None:
-        """Write what is behind the rows."""
+        """Write the numbers behind the rows."""
         self._write(self._rows * self.width, self.tail)
 
     def _read(self, begin: int, out: Vector) -> None:

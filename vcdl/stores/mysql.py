@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
     raise StoreError("a mysql:// store needs the package mysqlclient: pip install mysqlclient") from error
 
 _TABLES = (
-    # One row for each job: see Head.
+    # One row for each job, with the fields of Head.
     """CREATE TABLE IF NOT EXISTS vcdl_head (
         job VARCHAR(128) NOT NULL PRIMARY KEY,
         era CHAR(16) NOT NULL,
@@ -42,7 +42,7 @@ _TABLES = (
         data LONGBLOB NOT NULL,
         PRIMARY KEY (job, number)
     ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
-    # One row for each subtask folded in: see Applied.
+    # One row for each folded subtask, with the fields of Applied.
     """CREATE TABLE IF NOT EXISTS vcdl_applied (
         job VARCHAR(128) NOT NULL,
         subtask VARCHAR(160) NOT NULL,
@@ -58,7 +58,7 @@ _TABLES = (
 _RECORDS = "SELECT subtask, workunit, version, staleness, weight, trust FROM vcdl_applied WHERE job = %s AND"
 
 _PACKET_BYTES = 2 * CHUNK_BYTES + 4096
-"""A statement with one chunk: each byte of it may have to be escaped."""
+"""Bytes of a statement with one chunk, as each byte of it may have to be escaped."""
 
 
 class MysqlStore(ServerStore):
@@ -67,18 +67,18 @@ class MysqlStore(ServerStore):
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
-        """Prepare a store; nothing is connected yet.
+        """Prepare a store without connecting.
 
         Args:
-            settings: The server.
-            job: The key.
+            settings: The server's address and login.
+            job: The key of the weights.
             size: The number of weights n.
             chunk_bytes: Bytes of a chunk.
-            state: The further numbers of its rule.
+            state: The size of the update rule's own state.
         """
         super().__init__(settings, job, size, chunk_bytes, state)
         self._database = MysqlConnection(_login(settings), "REPEATABLE READ", self._translation)
-        """A reader's chunks must be of one generation."""
+        """The connection. Its isolation level makes all chunks of one read belong to one generation."""
         self._holds_turn = False
 
     def check_service(self) -> None:
@@ -168,14 +168,14 @@ class MysqlStore(ServerStore):
         self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], anyway: bool
     ) -> int:
         head = self._select_head("FOR UPDATE")
-        # An eventual write may overwrite any newer version, but not weights that were restored meanwhile: these have
+        # An eventual write may overwrite any newer version, but not weights that were restored meanwhile, which have
         # another era.
         is_same = (head and head.era) == (old and old.era) if anyway else head == old
         if not is_same:
             raise Conflict
         version = new.version
         if anyway and head is not None:
-            # The row's lock makes this number the next one, whoever wrote in between.
+            # The row's lock makes this number the next one, whichever server wrote in between.
             version = head.version + len(applied)
         if head is None or head.era != new.era:
             self._database.execute("DELETE FROM vcdl_chunk WHERE job = %s", self._job)
@@ -214,7 +214,7 @@ class MysqlStore(ServerStore):
 
     @contextmanager
     def _transaction_of_server(self) -> Iterator[None]:
-        """Begin a transaction; what is not committed when it is left is rolled back."""
+        """Begin a transaction, which is rolled back at the end of the block unless it was committed."""
         try:
             with self._database.transaction():
                 yield
@@ -257,7 +257,7 @@ class MysqlStore(ServerStore):
 
 
 class _NoTable(StoreLost):
-    """A table of VCDL is missing: nothing was ever stored, or a dump is loaded, which drops each before it fills it."""
+    """A table of VCDL is missing: nothing was ever stored, or a dump is being loaded, which drops each table first."""
 
 
 def _login(settings: StoreSettings) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def _login(settings: StoreSettings) -> dict[str, Any]:
         protection = {"ssl_mode": "REQUIRED" if settings.tls == Tls.REQUIRE else "VERIFY_IDENTITY"}
         if settings.ca:
             protection["ssl"] = {"ca": settings.ca}
-    # For this library, localhost means a socket in a place of its own choice.
+    # For this library, localhost means a socket whose path it chooses.
     host = "127.0.0.1" if settings.host == "localhost" else settings.host
     address: dict[str, Any] = (
         {"unix_socket": settings.socket} if settings.socket else {"host": host, "port": settings.port}

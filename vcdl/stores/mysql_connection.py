@@ -1,8 +1,8 @@
-"""A connection to MariaDB or MySQL that reconnects after a loss, and the errors of both servers by their meaning.
+"""A connection to MariaDB or MySQL that reconnects after a loss, and the meaning of both servers' errors.
 
 The weight store and the grid of a BOINC project use it. Each thread has its own. It connects on first use and is closed
-when the server goes away; the next call reconnects. Within a transaction it never does, because the server has rolled
-back the first part by then.
+when the server goes away; the next call reconnects. Within a transaction it never reconnects, because the server has
+rolled back the first part by then.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,35 +15,35 @@ from MySQLdb.constants import CR, ER
 LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1698}
 RIGHTS = {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR}
 FULL = {3, 20, 28, 1021, 1026, 1030, 1034, ER.RECORD_FILE_FULL}
-"""A full disk: errors of a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL, ER_ERROR_ON_WRITE,
+"""Codes for a full disk, of a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL, ER_ERROR_ON_WRITE,
 …)."""
 READ_ONLY = {1290, 1836}
-"""The server takes no writes, for a while or as a replica."""
+"""Codes for a server that refuses writes, for a while or as a replica."""
 BUSY = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.CHECKREAD}
-"""Another transaction holds the rows, or has changed them."""
+"""Codes for rows that another transaction has locked or changed."""
 _AWAY = {
     CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST,
     CR.SERVER_LOST_EXTENDED, ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1927, 4031,
 }  # fmt: skip
-"""The server is down, starting, stopping, or out of connections."""
+"""Codes for a server that is down, starting, stopping, or out of connections."""
 
 
 _CONNECT_S = 10
 _ANSWER_S = 120
-"""Limit for one statement: longer than the server's wait for a locked row (innodb_lock_wait_timeout, 50 s), and than a
-large COMMIT takes."""
+"""Longest wait for a statement, in seconds: longer than the server's wait for a locked row (innodb_lock_wait_timeout,
+50 s), and than a large COMMIT takes."""
 
 
 class MysqlConnection:
     """A connection for one thread."""
 
     def __init__(self, login: Mapping[str, Any], isolation: str, translation: Callable[[Exception], Exception]) -> None:
-        """Prepare a connection; nothing is connected yet.
+        """Prepare a connection without connecting.
 
         Args:
             login: Arguments of `MySQLdb.connect` without the time-outs.
             isolation: The isolation level of its transactions, whatever the server's default.
-            translation: Converts an exception of MySQLdb to one of ours, which says what to do.
+            translation: Converts an exception of MySQLdb to a VcdlError, whose message says what to do.
         """
         self._login = login
         self._isolation = isolation
@@ -52,7 +52,10 @@ class MysqlConnection:
         self._in_transaction = False
 
     def execute(self, statement: str, *arguments: object) -> Sequence[Any]:
-        """Return a statement's rows, as tuples. A tuple among the arguments becomes a list in parentheses."""
+        """Execute a statement and return its rows as tuples.
+
+        A tuple among the arguments becomes a list in parentheses.
+        """
         with self._translated(), self._connected().cursor() as cursor:
             cursor.execute(statement, arguments or None)
             rows: Sequence[Any] = cursor.fetchall()
@@ -65,7 +68,7 @@ class MysqlConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Begin a transaction. What is not committed when it is left is rolled back."""
+        """Begin a transaction, which is rolled back at the end of the block unless it was committed."""
         self._roll_back()  # detects an idle connection that was cut off, and reconnects
         self.execute("START TRANSACTION")
         self._in_transaction = True
@@ -82,7 +85,7 @@ class MysqlConnection:
         self._in_transaction = False
 
     def close(self) -> None:
-        """Close the connection. The next call makes another one."""
+        """Close the connection. The next call opens another one."""
         if self._connection is not None:
             with suppress(MySQLdb.Error):
                 self._connection.close()
@@ -135,11 +138,11 @@ def words_of(error: Exception) -> str:
 
 
 def usual_words(error: Exception) -> tuple[str, bool]:
-    """Return what happened and what to do, as a phrase after the server's name, and whether retrying helps."""
+    """Return a phrase for cause and cure, to follow the server's name, and whether retrying helps."""
     code, words = code_of(error), words_of(error)
     if code in FULL:
         return f"cannot write ({words}): is the disk of the server full?", True
-    if code in BUSY or is_away(error):  # busy: the turn never came
+    if code in BUSY or is_away(error):  # busy: the lock was never granted
         return f"cannot be reached ({words}): is the server running?", True
     return f"refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed", False
 

@@ -1,4 +1,4 @@
-"""Opens the store that settings ask for; a service's client library is imported only when it is used."""
+"""Open the store that settings name. A service's client library is imported only when it is used."""
 
 import pkgutil
 from contextlib import closing, suppress
@@ -15,18 +15,19 @@ from vcdl.stores.settings import StoreSettings
 def load_client_libraries() -> None:
     """Load MariaDB's client library, where it is installed, before anything loads TensorFlow.
 
-    The TLS libraries of the two share a process only in this order: in the other one the first TLS connection
-    is a segmentation fault.
+    The TLS libraries of the two can only be loaded into one process in this order: in the other one the first TLS
+    connection is a segmentation fault.
     """
     with suppress(ImportError):  # `open_store` says how to install it
         import MySQLdb  # noqa: F401
 
 
 def check_usable(settings: StoreSettings) -> None:
-    """Check before a long preparation, by the weights of a job that there is not: they are written, read and removed.
+    """Check that a store can be used, before a long preparation, by writing, reading and removing a trial weight.
 
-    Raises StoreError when the library is missing, the service is away or of the wrong kind, or the login or one of its
-    rights is refused.
+    Raises:
+        StoreError: The library is missing, the service is away or of the wrong kind, or the login or one of its rights
+            is refused.
     """
     if settings.is_folder:
         return
@@ -39,13 +40,13 @@ def check_usable(settings: StoreSettings) -> None:
 
 
 def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> WeightStore:
-    """Return the store for a job's `size` float32 weights and its rule's `state`; nothing is connected yet.
+    """Return the store of a job's weights without connecting.
 
     Args:
-        settings: Which store.
+        settings: The store's address and login.
         job: The key: two runs that must not share weights need two names.
         size: The number of weights n.
-        state: The further numbers of the rule.
+        state: The size of the update rule's own state.
 
     Raises:
         StoreError: The library of the service is not installed, or the file of the trusted authority is missing.

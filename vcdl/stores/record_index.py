@@ -1,30 +1,34 @@
-"""The place of each subtask's record in a file, in 16 bytes a subtask."""
+"""An index from subtasks to the offsets of their records in a file, of 16 bytes a subtask."""
 
 import numpy as np
 import numpy.typing as npt
 
 _FEW = 1 << 14
-"""Newest subtasks that are looked up one by one, before they are sorted in among the others: enough that most jobs
-never sort, and few enough that a dict of them is small."""
+"""Newest subtasks that are kept in a dict before they are sorted in among the others: enough that most jobs never sort,
+and few enough that the dict is small."""
 _SHARE = 4
-"""A sort waits until this part of all subtasks is new, so all sorts together take no longer than a few."""
+"""Divisor of the number of subtasks: a sort waits until this part of all is new, so all sorts together cost as much as
+a few."""
 
 
 class RecordIndex:
-    """Subtasks and offsets by Python's hash. Two subtasks may share one, so what is found must be looked at."""
+    """Offsets by the Python hash of a subtask.
+
+    Two subtasks may have one hash, so the caller compares the record found.
+    """
 
     def __init__(self) -> None:
         self._hashes: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        """Hashes of subtasks, in order."""
+        """Hashes of subtasks, sorted."""
         self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._new: dict[int, list[int]] = {}
         self._count = 0
-        """Offsets in `_new`."""
+        """Number of offsets in `_new`."""
         self._limit = _FEW
-        """Offsets in `_new` that are sorted in."""
+        """Number of offsets in `_new` at which they are sorted in."""
 
     def add(self, subtask: bytes, offset: int) -> None:
-        """Note the offset of a subtask's record."""
+        """Add the offset of a subtask's record."""
         self._new.setdefault(hash(subtask), []).append(offset)
         self._count += 1
         if self._count >= self._limit:

@@ -38,15 +38,15 @@ except ModuleNotFoundError as error:
 
 _CONNECT_S = 10.0
 _ANSWER_S = 20.0
-"""Limit for one command and its answer; the longest is one chunk on a slow network. A fold that meets a silent network
-ends after one such wait: a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
+"""Longest wait for an answer, in seconds; the longest is one chunk on a slow network. A fold on a network that drops
+packets ends after one such wait: a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
 _UNCOMMITTED_S = 3600
-"""The life of chunks that no script has made permanent; longer than any write takes."""
+"""Seconds after which chunks expire unless a script has made them permanent; longer than any write takes."""
 _SCANNED = 10_000
-"""Fields of the head that Redis looks at in a call."""
+"""Fields of the head that Redis scans in one call, so that it is not blocked for long."""
 
-# The first words of Redis' errors. redis-py has no class for most of them, and in a pipeline puts words of its own
-# before them.
+# The first words of Redis' errors. redis-py has no class for most of them, and in a pipeline adds its own words in
+# front.
 _NOT_NOW = ("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")
 _LOGIN = ("NOAUTH", "WRONGPASS", "NOPERM")
 
@@ -116,14 +116,14 @@ class RedisStore(ServerStore):
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
-        """Prepare a store; nothing is connected yet.
+        """Prepare a store without connecting.
 
         Args:
             settings: The server.
             job: The key.
             size: The number of weights n.
             chunk_bytes: Bytes of a chunk.
-            state: The further numbers of its rule.
+            state: The size of the update rule's own state.
         """
         super().__init__(settings, job, size, chunk_bytes, state)
         self._prefix = f"vcdl:{{{job}}}:"
@@ -171,11 +171,11 @@ class RedisStore(ServerStore):
         try:
             yield head
         except _Silent:
-            self._has_turn = False  # it cannot be given back either: it expires
+            self._has_turn = False  # nor can the turn be returned: it expires
             raise
         finally:
             if self._has_turn:
-                with suppress(StoreError), self._translated():  # a turn that cannot be given back expires
+                with suppress(StoreError), self._translated():  # a turn that cannot be returned expires
                     self._leave_turn_script(keys=[self._key("turn")], args=[self._name])
                 self._has_turn = False
 
@@ -188,7 +188,7 @@ class RedisStore(ServerStore):
             if values is not None:
                 self._has_turn = True
                 return _head_of(values)
-        return self._head()  # others are always first: the script decides
+        return self._head()  # other servers are always faster: the script decides
 
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
@@ -218,7 +218,7 @@ class RedisStore(ServerStore):
     def _records(self, after_version: int) -> list[Applied]:
         prefix = _field("")
         with self._translated():
-            # HSCAN and not HGETALL: Redis serves no other client while it puts all fields of a long job together.
+            # HSCAN and not HGETALL: Redis serves no other client while it collects all fields of a long job.
             fields = list(self._redis.hscan_iter(self._key("head"), match=f"{prefix}*", count=_SCANNED))
         records = [_decode(field.decode().removeprefix(prefix), record) for field, record in fields]
         return [record for record in records if record.version > after_version]
@@ -235,7 +235,7 @@ class RedisStore(ServerStore):
         with self._translated():
             made = int(self._replace_script(keys=self._keys, args=arguments))
         if made >= 0:
-            # The script has given the turn back in the same step.
+            # The script has returned the turn in the same step.
             self._has_turn = False
             return made
         self._discard(new)
@@ -341,7 +341,7 @@ def _client(settings: StoreSettings) -> Any:
 
 
 def _problem(facts: Mapping[str, Any]) -> str:
-    """Why a server cannot keep weights, by its INFO; "" when it can."""
+    """Return why a server cannot keep weights, by its INFO; "" if it can."""
     mode, policy = facts.get("redis_mode", "standalone"), facts.get("maxmemory_policy", "noeviction")
     if mode == "sentinel":
         return "is a Sentinel, which keeps no data, and VCDL asks none for the primary: name the primary itself"
@@ -387,7 +387,7 @@ def _encode(record: Applied) -> str:
 
 
 def _decode(subtask: str, record: bytes) -> Applied:
-    """Raises StoreLost for a damaged record."""
+    """Return the record of a subtask. Raises StoreLost if it is damaged."""
     try:
         version, staleness, weight, trust, workunit = record.decode().split(" ", 4)
         applied = Applied(subtask, workunit, int(version), int(staleness), float(weight), float(trust))

@@ -1,10 +1,8 @@
-"""The common part of the stores on a server.
-
-A small head names the newest generation of chunks, and there is one working copy.
+"""The common part of the stores on a server: a small head names the newest generation of chunks.
 
 The head is compared and set. A generation is a random name: equal names mean equal weights, even after a server has
-lost its data and counts versions again. The process keeps the vector that it wrote last and changes it in place.
-While no other server writes, a fold reads nothing; memory holds one vector and one chunk.
+lost its data and counts versions again. The process keeps the vector that it wrote last, and changes it in place. While
+no other server writes, a fold reads nothing. Memory then has one vector and one chunk.
 """
 
 import secrets
@@ -34,17 +32,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Head:
-    """The small part of a job's data, which says where the weights are."""
+    """The small part of a job's data that names its chunks, version and sizes."""
 
     era: str
     """A name drawn when weights are created or restored; versions can be compared within one era only."""
     generation: str
-    """A name drawn at every write."""
+    """A random name, new with every write."""
     version: int
     kept: int
     """The number of updates in these weights; `version − kept` were overwritten (eventual stores only)."""
     size: int
-    """Numbers of the whole vector."""
+    """Number of float32 numbers in the whole vector."""
     chunk_bytes: int
 
 
@@ -54,19 +52,19 @@ def fresh_name() -> str:
 
 
 class ServerStore(WeightStore):
-    """Versioned weights on a server that other processes use as well; one object belongs to one thread."""
+    """A weight store on a server that other processes use as well; one object belongs to one thread."""
 
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
-        """Prepare a store; nothing is connected yet.
+        """Prepare a store without connecting.
 
         Args:
             settings: The server.
             job: The key.
             size: The number of weights n.
             chunk_bytes: Bytes of a chunk.
-            state: The further numbers of its rule.
+            state: The size of the update rule's own state.
         """
         self.state = state
         self.overwrites = settings.consistency == Consistency.EVENTUAL
@@ -77,10 +75,10 @@ class ServerStore(WeightStore):
         self._chunk_bytes = chunk_bytes
         self._copy: Vector | None = None
         self._copy_generation = ""
-        """The generation that `_copy` holds; "" while it is being changed and after a failure."""
+        """The generation of `_copy`; "" while it is being changed and after a failure."""
         self._seen: Head | None = None
 
-    # A backend supplies the following. Each may raise StoreUnavailable and StoreError.
+    # A backend implements the following methods. Each may raise StoreUnavailable and StoreError.
 
     @abstractmethod
     def _head(self) -> Head | None:
@@ -92,13 +90,15 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
-        """Open the head for changing it: other `strong` servers wait until the block is left."""
+        """Wait for this server's turn, and yield the head; other `strong` servers wait until the block's end."""
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
         """Read a head's chunks, the first ones or all, into `out`.
 
-        Raises Conflict when another server has replaced them, StoreLost when one is gone or damaged otherwise.
+        Raises:
+            Conflict: Another server has replaced them.
+            StoreLost: One is missing or damaged for another reason.
         """
 
     @abstractmethod
@@ -111,14 +111,20 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
-        """Write head, chunks and records, all or nothing; returns the version that was made.
+        """Write head, chunks and records, all or nothing, and return the version that was made.
 
-        Raises Conflict when the head is no longer `old`, or a subtask has a record. With `anyway` another head is
-        overwritten: the new version is counted from that head's, and the records move with it. A new era drops all
-        older records.
+        Args:
+            old: The head that the vector was made from.
+            new: The head to write; a new era removes all older records.
+            vector: The whole vector.
+            applied: The records to add.
+            anyway: Overwrite another head than `old`, too. Version and records are then counted from that head's.
+
+        Raises:
+            Conflict: The head is no longer `old`, or a subtask has a record.
         """
 
-    # What follows is the same for all backends.
+    # The other methods are the same for all backends.
 
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
@@ -145,8 +151,8 @@ class ServerStore(WeightStore):
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._check_size(vector.size)
         old = self._undisturbed(self._head)
-        # Another server has restored the store since this one saw it lost. Its weights have updates by now that these
-        # lack.
+        # Another server has restored the store since this one found it lost. Its weights have newer updates by now,
+        # which this vector lacks.
         if old is not None and self._seen is not None and old.era != self._seen.era:
             return False
         return self._put(old, version, vector, applied, lost)
@@ -154,18 +160,18 @@ class ServerStore(WeightStore):
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         expected = self.expected()
-        # A `strong` server waits for its turn, as of two that fold the same version one does so in vain. An eventual
-        # one never waits, which is its point.
+        # A `strong` server waits for its turn: of two that fold the same version, one does so in vain. An eventual one
+        # never waits, which is its purpose.
         with self._snapshot() if self.overwrites else self._turn() as head:
             yield _ServerTransaction(self, self._known(head, expected))
 
     def working_copy(self, head: Head) -> Vector:
-        """Return a head's weights, to be changed in place; read from the server only if this process lacks them."""
+        """Return a head's weights, to be changed in place, reading them only if this process lacks them."""
         if self._copy is None:
             self._copy = np.empty(self._size, np.float32)
         # The generation and not the version: a server that lost its data counts versions again (decision 005).
         if self._copy_generation != head.generation:
-            # Unknown until the commit: a fold that fails in the middle leaves a vector that is of no version.
+            # Unknown until the commit: a fold that fails in between leaves a vector that belongs to no version.
             self._copy_generation = ""
             self._load(head, self._copy)
         self._copy_generation = ""
@@ -174,12 +180,14 @@ class ServerStore(WeightStore):
     def commit(self, head: Head, version: int, applied: Sequence[Applied]) -> int:
         """Write the working copy, which was made from `head`, and return the new version.
 
-        Raises Conflict, StoreError.
+        Raises:
+            Conflict: Another server committed first.
+            StoreError: The server cannot be written.
         """
         if self._copy is None:
             raise StoreError("nothing to commit: this is a bug in vcdl")
-        # From what was read, while the version follows what is there. The difference of the two is the number of lost
-        # updates.
+        # Counted from the head that was read, while the version is counted from the present one. The difference of the
+        # two is the number of lost updates.
         kept = head.kept + version - head.version
         new = replace(head, generation=fresh_name(), version=version, kept=kept)
         made = self._replace(head, new, self._copy, applied, anyway=self.overwrites)
@@ -214,7 +222,8 @@ class ServerStore(WeightStore):
     def _undisturbed(self, call: Callable[[], T]) -> T:
         """Repeat a call until no other server interferes, and return its result.
 
-        Raises StoreUnavailable if they always do.
+        Raises:
+            StoreUnavailable: Other servers interfered each time.
         """
         for _ in range(_TRIES):
             try:
@@ -225,8 +234,8 @@ class ServerStore(WeightStore):
 
     def _read(self, size: int) -> tuple[int, Vector]:
         expected = self.expected()
-        # Without a turn first, so that a reader does not hold up the servers. It takes one only if they never leave it
-        # a moment.
+        # Without a turn first, so that a reader does not delay the servers. It takes a turn only if they always
+        # interfere.
         for _ in range(3):
             try:
                 with self._snapshot() as head:
@@ -238,7 +247,7 @@ class ServerStore(WeightStore):
             with self._turn() as head:
                 return self._copied(self._known(head, expected), size)
 
-        return self._undisturbed(alone)  # others write faster than this one reads: hold them off
+        return self._undisturbed(alone)  # others write faster than this one reads: make them wait
 
     def _newest(self) -> Head:
         """Return the newest head. Raises Conflict, and whatever `_known` raises."""
@@ -247,8 +256,8 @@ class ServerStore(WeightStore):
             return self._known(head, expected)
 
     def _copied(self, head: Head, size: int) -> tuple[int, Vector]:
-        """Return a head's version and the first `size` numbers of its vector; later chunks are not read."""
-        # Whole chunks are read, as each has one seal for all of it.
+        """Return a head's version and the first `size` numbers of its vector, without reading later chunks."""
+        # Whole chunks are read, as each has one seal.
         chunk = head.chunk_bytes // 4
         out = np.empty(min(self._size, -(-size // chunk) * chunk), np.float32)
         if self._copy is not None and self._copy_generation == head.generation:
@@ -264,7 +273,12 @@ class ServerStore(WeightStore):
         )
 
     def _known(self, head: Head | None, expected: Expected) -> Head:
-        """Return the head after checking that it exists and contains what is expected. Raises StoreLost, StoreError."""
+        """Check that a head exists and contains the expected record, and return it.
+
+        Raises:
+            StoreLost: It does not.
+            StoreError: It belongs to another model.
+        """
         if head is None:
             raise StoreLost(
                 f"{self._settings} has no weights of job {self._job}: it has lost its memory, or never had them; "

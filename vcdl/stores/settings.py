@@ -24,7 +24,7 @@ PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"
 
 
 class Consistency(StrEnum):
-    """The rule for updates that two parameter servers make at the same time."""
+    """How two parameter servers' simultaneous updates are handled."""
 
     STRONG = "strong"
     """Each result counts exactly once, whatever dies."""
@@ -33,7 +33,7 @@ class Consistency(StrEnum):
 
 
 class Tls(StrEnum):
-    """The protection of a connection."""
+    """How a connection is protected."""
 
     OFF = "off"
     REQUIRE = "require"
@@ -48,15 +48,16 @@ class StoreKind:
 
     scheme: str
     opens: str
-    """The callable `module:name` that opens one, imported then: (settings, job, size, state=…) → WeightStore."""
+    """The function `module:name` that opens such a store, imported when needed: (settings, job, size, state=…) →
+    WeightStore."""
     port: int | None = None
-    """The usual port of a server; None: the URL names a place on this machine, `SCHEME:PATH`."""
+    """The usual port of a server; None: it is no server, and the URL is `SCHEME:PATH`."""
     database: str = ""
-    """The database that is meant by a URL without one."""
+    """The database of a URL that names none."""
     fault: Callable[["StoreSettings"], str | None] = lambda settings: None
-    """Names what is wrong with a URL's settings; None: nothing is."""
+    """A function that returns the fault in a URL's settings, or None."""
     over_tls: str | None = None
-    """The scheme of the same store with `tls=verify`."""
+    """The scheme of the same store with `tls=verify`; None: it has none."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +72,24 @@ class StoreSettings:
     user: str = ""
     password: str = field(default="", repr=False)
     database: str = ""
-    """A number for Redis, 0 when empty; a name for MariaDB."""
+    """Its database: for Redis a number, 0 when empty; for MariaDB a name."""
     socket: str = ""
     tls: Tls = Tls.OFF
     ca: str = ""
     folder: Path = Path()
-    """The place of a store on this machine."""
+    """The folder of a store on this machine."""
 
     @classmethod
     def parse(cls, url: str, consistency: str = "strong", environment: Mapping[str, str] | None = None) -> Self:
         """Parse the URL of a job file ("" if it has none) and the environment.
 
-        Raises StoreError; its message never contains the password.
+        Args:
+            url: The job file's URL, or "".
+            consistency: `strong` or `eventual`.
+            environment: Environment variables; None: those of this process.
+
+        Raises:
+            StoreError: The URL is invalid; the message never contains the password.
         """
         environment = environment or {}
         url = url or environment.get(URL_VARIABLE, "")
@@ -130,17 +137,21 @@ class StoreSettings:
 
     @property
     def kind(self) -> StoreKind:
-        """The kind of store. Raises PluginError."""
+        """The kind of store.
+
+        Raises:
+            PluginError: It is a plugin that cannot be loaded.
+        """
         return STORES[self.service]
 
     @property
     def is_folder(self) -> bool:
-        """Whether the weights lie in a folder of this machine, in which nothing is lost but with the disk."""
+        """Whether the weights are in a folder of this machine, which is lost only with the disk."""
         return self.service == FILE.scheme
 
     @property
     def address(self) -> str:
-        """The store's identity, without login and protection of the connection; a path is absolute."""
+        """The store's identity, without login and connection settings; a path is absolute."""
         if self.kind.port is None:
             return f"{self.service}:{self.folder.absolute()}"
         database = self.database or self.kind.database
@@ -165,7 +176,11 @@ class StoreSettings:
 
 
 def _kind_of(scheme: str) -> tuple[StoreKind, Tls]:
-    """Return the kind of store for a URL's scheme, and how its connection is protected. Raises StoreError."""
+    """Return the kind of store for a URL's scheme, and how its connection is protected.
+
+    Raises:
+        StoreError: The scheme is unknown.
+    """
     if scheme not in STORES:
         raise StoreError(f"store: the URL must begin with one of {', '.join(STORES)}; {_HOW}; {STORES.how_to_add}")
     try:

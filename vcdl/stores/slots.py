@@ -1,4 +1,4 @@
-"""The two vectors of a folder store, one file: the newest version, and the one that is being made from it."""
+"""The two vectors of a folder store, in one file: the newest version, and the one being made from it."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from vcdl.errors import StoreError
 from vcdl.wire.weights import Vector
 
 _SLOTS = 2
-"""Two, so that the old version stands until the commit of the new one."""
+"""Number of slots: two, so that the old version is intact until the commit of the new one."""
 
 
 class WeightSlots:
@@ -43,7 +43,11 @@ class WeightSlots:
 
     @contextmanager
     def opened(self) -> Iterator["OpenedSlots"]:
-        """Open the file for reading and writing. Raises StoreError when it has another size."""
+        """Open the file for reading and writing.
+
+        Raises:
+            StoreError: It has another size.
+        """
         descriptor = os.open(self._path, os.O_RDWR)
         try:
             size_bytes = os.fstat(descriptor).st_size
@@ -58,14 +62,14 @@ class WeightSlots:
 
 
 class OpenedSlots:
-    """Reads and writes parts of both slots, by calls. All methods raise OSError."""
+    """Reads and writes parts of both slots. All methods raise OSError."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
         self._size = size
 
     def read(self, slot: int, begin: int, out: Vector) -> None:
-        """Read a slot's numbers from number `begin` on into `out`, which is contiguous."""
+        """Read numbers of a slot, from number `begin` on, into the contiguous array `out`."""
         missing, at = out.view(np.uint8).data, 4 * (slot * self._size + begin)
         while missing:
             # Linux moves at most 2 GiB in a call, so a large model takes several.
@@ -75,7 +79,7 @@ class OpenedSlots:
             missing, at = missing[done_bytes:], at + done_bytes
 
     def write(self, slot: int, begin: int, numbers: Vector) -> None:
-        """Write numbers, which are contiguous, into a slot from number `begin` on."""
+        """Write contiguous numbers into a slot, from number `begin` on."""
         missing, at = numbers.view(np.uint8).data, 4 * (slot * self._size + begin)
         while missing:
             done_bytes = os.pwrite(self._descriptor, missing, at)

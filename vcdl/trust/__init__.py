@@ -1,1 +1,1 @@
-"""The defence against strangers: what an upload of theirs is worth, and how lies are found."""
+"""Trust in clients: how much an upload of a stranger counts, and how lies are found."""

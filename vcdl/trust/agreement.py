@@ -22,14 +22,14 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.wire.weights import Vector
 
 TOLERANCE = 0.1
-"""Measured: docs/trust.md, Redundancy."""
+"""Largest distance of honest uploads, as a fraction of the longer step. Measured: docs/trust.md, Redundancy."""
 _MAY_DIFFER = 0.05
-"""Share of the numbers that are not trained."""
+"""Fraction of the untrained numbers that may differ."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Distances of two uploads as shares of their steps; 0: equal to the last bit, inf: of different length."""
+    """Distances of two uploads as fractions of their steps; 0: equal to the last bit, inf: of different length."""
 
     trained: float
     rest: float
@@ -37,7 +37,7 @@ class Disagreement:
 
     @property
     def most(self) -> float:
-        """The larger of the two."""
+        """The larger of the two distances."""
         return float(np.max([self.trained, self.rest]))
 
     @property
@@ -86,8 +86,8 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
 def _most(measures: Sequence[float], sizes: Sequence[int]) -> float:
     """Return the largest measure, ignoring variables with at most a fraction _MAY_DIFFER of the numbers."""
     left = _MAY_DIFFER * sum(sizes)
-    # The largest ones are left out first, as long as they have few numbers together.
-    for place in np.argsort(measures)[::-1]:  # what is no number comes first
+    # The largest measures are ignored first, as long as these variables have few numbers together.
+    for place in np.argsort(measures)[::-1]:  # NaN comes first
         left -= sizes[place]
         if left < 0 or np.isnan(measures[place]):
             return float(measures[place])

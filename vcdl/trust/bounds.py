@@ -37,24 +37,24 @@ from vcdl.run.run import Run
 from vcdl.wire.weights import Layout, Variable, Vector
 
 _FLOOR = 0.1
-"""The part of a variable's mean by which its smallest numbers are measured, if none may be negative."""
+"""Least scale of a number that may not be negative, as a fraction of its variable's mean, so that zeros can move."""
 _TINY = 1e-12
 _PIECE = 1 << 15
-"""Numbers that are computed with at a time: they and what is made of them stay in the processor's cache."""
+"""Numbers processed at a time, so that they and their intermediate results stay in the processor's cache."""
 
 _Floors = dict[int, np.float32]
-"""Number of a variable → its scale_floor in a block."""
+"""Variable's number → its scale_floor in a block."""
 ScaleFloors = Mapping[int, _Floors]
-"""Begin of a block → the scale_floors in it, of blocks whose base has no negative number where none may be."""
+"""Begin of a block → its scale_floors, for blocks whose base has no negative number where none may be."""
 _NONE_KNOWN: ScaleFloors = {}
 
 
 _Run = list[tuple[int, int, int]]
-"""Neighbours in a block that are bounded in one way: the number of each variable, its begin and its end."""
+"""Neighbouring variables in a block with the same kind of bound: number, begin and end of each."""
 
 
 class _Piece(NamedTuple):
-    """A piece of a block, and the cells in it: the parts of variables that are all bounded in one way."""
+    """A piece of a block with its cells: the parts of variables in it, which all have the same kind of bound."""
 
     is_nonnegative: bool
     at: slice
@@ -72,43 +72,42 @@ class _Block(NamedTuple):
 
 @dataclass(frozen=True)
 class StepLimits:
-    """How far one upload may move the shared weights."""
+    """The limits of one upload's changes to the shared weights."""
 
     limit: Vector
     """The longest step of each variable, shape (v,)."""
     factors: Vector
-    """κ of each variable, shape (v,), in [0, 1]: the client's step counts κ times."""
+    """κ of each variable, shape (v,), in [0, 1]: the factor on the client's step."""
     length: float
     """The step_norm of the trained weights together."""
     usual: float
-    """The median of the last ones; 0 before there is any."""
+    """The median step_norm of the last uploads' trained weights; 0 before there is any."""
     furthest: float
-    """The step of the trained variable that moved furthest, in its usual lengths."""
+    """The largest ratio of a trained variable's step to its usual length."""
     scale_floors: ScaleFloors = field(default_factory=lambda: _NONE_KNOWN)
-    """Those of the measuring, so that they need not be computed again."""
+    """The scale floors computed while measuring, so that they need not be computed again."""
 
 
 @dataclass
 class StepSums:
-    """The sums of an upload's step, to which its blocks add."""
+    """The sums of an upload's step over its blocks."""
 
     squares: npt.NDArray[np.float64]
     """‖a‖² of each variable, shape (v,)."""
     directions: npt.NDArray[np.float64]
-    """Rows of shape (v,) over the trained variables: ⟨a, b⟩, ⟨b, b⟩, ⟨a, r⟩, ⟨r, r⟩ for the way b = W − B of the shared
-    weights and the reference update r.
-    """
+    """Rows of shape (v,) over the trained variables: ⟨a, b⟩, ⟨b, b⟩, ⟨a, r⟩, ⟨r, r⟩, where b = W − B is the movement of
+    the shared weights and r the reference update."""
     scale_floors: dict[int, _Floors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Measuring the steps of uploads, and limits them."""
+    """Measures the steps of uploads, and limits them."""
 
     layout: Layout
     clip: float
     first_row: tuple[float, ...]
-    """The table's row of the server's own step on held-out data, before any client is known."""
+    """The table's first row: the server's own step on held-out data, measured before any client is known."""
 
     @classmethod
     def of(cls, run: Run) -> Self | None:
@@ -182,7 +181,7 @@ class Bounds:
     def _compare(
         self, sums: npt.NDArray[np.float64], step: Vector, way: Vector, cells: tuple[tuple[int, slice], ...]
     ) -> None:
-        """Add a piece to the products of a step with a direction, and to the direction's squares."""
+        """Add a piece to the dot products of a step with a direction, and to the direction's squares."""
         for number, cell in cells:
             if self._is_trained[number]:
                 sums[0, number] += step[cell] @ way[cell]
@@ -205,9 +204,13 @@ class Bounds:
     def cosines(self, sums: StepSums, factors: Vector) -> tuple[float | None, float | None]:
         """Return the clipped step's cosines with the movement of the shared weights and with the reference update.
 
-        `factors`, shape (v,), are those of the clipping. None where there is no such direction.
+        A cosine is None where there is no such direction.
+
+        Args:
+            sums: The sums of the upload.
+            factors: κ of each variable, shape (v,).
         """
-        # The step as it will be folded in: clipping one variable changes the direction of the whole.
+        # The step as it will be folded: clipping one variable changes the direction of the whole.
         kept = np.where(self._is_trained, factors, 0.0)
         length = float(sums.squares @ kept**2)
         with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
@@ -218,21 +221,21 @@ class Bounds:
     def limits(
         self, table: Vector, number: int, row: Vector, floors: ScaleFloors = _NONE_KNOWN, *, is_measure: bool = True
     ) -> StepLimits:
-        """Compare the row of update `number` with the table, and enter it there, in place.
+        """Compare the row of update `number` with the table, and write it there, in place.
 
         Args:
             table: The step_norms of the last updates.
             number: The number of the update in the job.
             row: Its step_norms.
             floors: The scale floors of its measuring, where they are known.
-            is_measure: Whether others are compared with it; else what is usual is entered in its place.
+            is_measure: Write the row itself, so that later uploads are compared with it; else the usual row is written.
         """
         if is_measure:
             table[number % LENGTHS] = row
         usual = usual_of(table)
         if not is_measure:
-            # The row must be written all the same: it still has the update of fifty versions ago, which would count
-            # twice as long.
+            # A row must be written in any case: its place still has the update of fifty versions ago, which would
+            # otherwise count twice as long.
             table[number % LENGTHS] = usual
         limit = usual[1:] * np.float32(self.clip)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -333,7 +336,7 @@ def _scales(own: Vector, cells: tuple[tuple[int, slice], ...], floors: _Floors) 
 
 
 def _limit(piece: Vector, base: Vector, longest: Vector) -> None:
-    """Limit the steps of numbers that are never negative to the `longest`, in place; these are used up."""
+    """Limit the steps of numbers that are never negative to `longest`, in place; `longest` is overwritten."""
     np.maximum(piece, base - longest, out=piece)
     longest += base
     np.minimum(piece, longest, out=piece)
@@ -347,11 +350,11 @@ def usual_of(table: Vector) -> Vector:
     0 for a column without any.
     """
     rows = table.shape[0]
-    if table.size and table.all():  # as soon as the table is full: no column has a place of its own for the middle
+    if table.size and table.all():  # a full table: every column has the same place for its median
         full: Vector = np.partition(table, (rows - 1) // 2, axis=0)[(rows - 1) // 2]
         return full
     known = np.sort(table, axis=0)
     count = np.count_nonzero(known, axis=0)
-    middle = rows - count + np.maximum(count - 1, 0) // 2  # the zeros of an empty column are all alike
+    middle = rows - count + np.maximum(count - 1, 0) // 2  # the zeros of an empty column are all equal
     usual: Vector = np.take_along_axis(known, np.minimum(middle, rows - 1)[None], axis=0)[0]
     return usual

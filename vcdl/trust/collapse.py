@@ -1,9 +1,10 @@
-"""Detect a collapse: for an epoch of updates, a job's measures were far below the level that it had.
+"""Detect a collapse: over an epoch of updates, a job's measures were far below its earlier level.
 
-Pure: it follows the journal, without I/O and without a clock.
+A pure state machine: it applies the journal's events, without I/O and without a clock.
 
-One bad measure says little. A client whose shard has one class pulls honest weights down by a third, and the next ones
-pull them up again. So a first bad measure asks for further ones, and only the median over a stretch of updates tells.
+One bad measure proves little. A client whose shard has one class lowers the accuracy of honest weights by a third, and
+the next updates restore it. So a first bad measure requests further ones, and only the median over a stretch of updates
+decides.
 """
 
 import math
@@ -16,37 +17,38 @@ from vcdl.journal.events import VALIDATION, EpochClosed, Event, RolledBack, Vers
 from vcdl.journal.monitor import MAX, MIN, Monitor
 
 _STRETCH_AT_LEAST, _STRETCH_AT_MOST = 8, 100
-"""Updates over which the median is taken: an epoch, within these. Honest swings are shorter."""
+"""Least and most updates over which the median is taken; between them, it is an epoch. Honest fluctuations are shorter.
+"""
 _MEASURES = 4
-"""Measures within an epoch before the watch may judge, since one or two low ones may be chance."""
+"""Least measures within an epoch before a collapse is declared, since one or two low ones may be chance."""
 _LEVEL_OF = 3
-"""Measuring whose median is a level of the job, at least."""
+"""Least measures whose median is a level of the job, so that one lucky measure is none."""
 _FALL, _FALL_SHARE = 0.15, 0.25
-"""A measure such as an accuracy is bad when it has fallen by this much, and by this share of the level."""
+"""A measure such as an accuracy is bad when it is this much, and this fraction of the level, below the level."""
 _FALL_LOSS = math.log(3.0)
 """A loss or an error is bad above three times the level."""
 _SWINGS = 2.0
-"""A fall within this many of the job's usual swings between two measures is noise."""
+"""Multiple of the job's usual fluctuation between two measures: a smaller fall counts as noise."""
 _SMALLEST, _WORST = 1e-30, -100.0
-"""The loss that counts as none, and the score of a measure that is not a number."""
+"""The least loss that is distinguished from 0, and the score of a measure that is NaN."""
 _TRIES = 3
-"""Rollbacks before a job has a newer good epoch. A fourth collapse is left as it is: the data may be at fault."""
+"""Rollbacks at most without a newer good epoch. A further collapse is accepted: the data may be at fault."""
 
 
 @dataclass(frozen=True)
 class Collapse:
-    """A collapse, and where the job goes back to."""
+    """A collapse, and the version that the job goes back to."""
 
     version: int
     """The first version whose measure was bad."""
     measured: float
-    """Its measure, of the job's monitor."""
+    """The monitor's value at that version."""
     usual: float
-    """The level of the job before it."""
+    """The level of the job before the collapse."""
     to: int
     """The good version to go back to: the end of an epoch, or 0."""
     is_again: bool
-    """Whether the job was rolled back since its last good epoch, and that has not helped."""
+    """Whether an earlier rollback since the last good epoch did not help."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class _Measure:
     version: int
     value: float
     score: float
-    """The value, or −log of one that is better low and never below zero: larger is better."""
+    """The value, or −log of a value that should be low and is never negative: larger is better."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +70,29 @@ class _Level:
 
 @dataclass
 class CollapseWatch:
-    """Follows a job's measures and says whether it has collapsed. It grows with the epochs, not the measures."""
+    """Follows a job's measures and detects a collapse. Its size grows with the epochs, not with the measures."""
 
     shards: int
     monitor: Monitor | None = None
-    """The measure by which the job is judged; None: the first evaluation shows it."""
+    """The measure by which the job is judged; None: the first evaluation decides."""
     collapse: Collapse | None = None
-    """The collapse to go back from; None: there is none, or rolling back has not helped."""
+    """The collapse that the job should roll back from; None: there is none, or rolling back has not helped."""
     _measures: list[_Measure] = field(default_factory=list)
-    """The measures of the last stretch, or the last few before."""
+    """The measures of the last stretch of updates, or the last few before."""
     _levels: list[_Level] = field(default_factory=list)
-    """Each higher than the one before."""
+    """The levels of the job, each higher than the one before."""
     _swing: float = 0.0
-    """The largest usual swing from one measure to the next so far."""
+    """The largest usual fluctuation from one measure to the next so far."""
     _ends: list[int] = field(default_factory=list)
-    """The versions at the ends of epochs that are not measured yet, but those that the job went back from."""
+    """The ends of epochs that are not measured yet, except those that a rollback undid."""
     _good_ends: dict[int, float] = field(default_factory=dict)
-    """The ends of epochs that were measured and not bad, in order, with their scores."""
+    """Version → score, of the ends of epochs that were measured and not bad, in order."""
     _good: dict[int, float] = field(default_factory=dict)
-    """Version → its score, of the versions since the last end of an epoch that were measured and not bad."""
+    """Version → score, of the versions since the last good end that were measured and not bad."""
     _rollbacks: list[RolledBack] = field(default_factory=list)
     _first_kept: int = 0
-    """The first version that is still kept: a rollback leaves fewer good ends, and brings no earlier one back."""
+    """The first version that is still kept: a rollback leaves fewer good ends, and no earlier one becomes good again.
+    """
 
     def follow(self, event: Event) -> None:
         """Apply the next journal event."""
@@ -101,12 +104,12 @@ class CollapseWatch:
                     value = self.monitor.value(event)
                     self._measured(_Measure(version, value, self._score(value)))
             case EpochClosed(version=version):
-                # What a rollback made is as good as what it went back to, and no better.
+                # The version that a rollback made is as good as the one that it went back to, and no better.
                 if not any(rolled.version == version for rolled in self._rollbacks):
                     self._end(version)
             case RolledBack(to=to):
                 self._rollbacks.append(event)
-                # A late measure may be of a version before the good one: the collapse is over with it as well.
+                # A late measure may be of a version before the good one: the collapse has ended for it as well.
                 last = min(to, event.collapsed - 1)
                 self._measures = [one for one in self._measures if one.version <= last]
                 # At least one level stays: without any nothing would be bad, and a second collapse would go unnoticed.
@@ -121,12 +124,12 @@ class CollapseWatch:
 
     @property
     def last_good_end(self) -> int:
-        """The end of the last epoch that was measured and not bad; 0, the job's first version, for none."""
+        """The end of the last epoch that was measured and not bad; 0, the job's first version, if there is none."""
         return next(reversed(self._good_ends), 0)
 
     @property
     def covered(self) -> int:
-        """The good end before that: later updates may have to be taken back, as lies are found late."""
+        """The good end before the last one: later updates may have to be taken back, as lies are found late."""
         return ([0, 0, *self._good_ends])[-2]
 
     @property
@@ -136,7 +139,7 @@ class CollapseWatch:
         return [end for end in ends if end >= self._first_kept]
 
     def wants_measure_of(self, version: int) -> bool:
-        """Return whether the newest version must also be measured, to tell a collapse from a swing."""
+        """Return whether the newest version must also be measured, to distinguish a collapse from a fluctuation."""
         # Further measures cost the evaluator time, so they are only asked for while they can lead to a rollback.
         if not self._bad or self._tries >= _TRIES or self.collapse is not None:
             return False
@@ -146,7 +149,7 @@ class CollapseWatch:
         bad, stretch = self._bad, self._last_stretch
         if not bad or len(stretch) < _MEASURES or self._tries >= _TRIES:
             return None
-        # Several bad measures close together may be one swing. They have to span half of an epoch.
+        # Several bad measures close together may be one fluctuation. They have to span half of an epoch.
         if bad[-1].version - bad[0].version < self._stretch // 2 or not median(_scores(stretch)) < self._bad_below:
             return None
         return Collapse(bad[0].version, bad[0].value, self._levels[-1].value, self._good_end(), bool(self._tries))
@@ -158,7 +161,7 @@ class CollapseWatch:
 
     @property
     def _collapses(self) -> list[RolledBack]:
-        """The rollbacks from a collapse; the others took the uploads of a host back."""
+        """The rollbacks from a collapse, without those that took the uploads of a host back."""
         return [rolled for rolled in self._rollbacks if not rolled.host]
 
     @property
@@ -174,7 +177,7 @@ class CollapseWatch:
 
     @property
     def _bad(self) -> list[_Measure]:
-        """The bad measures of the last stretch; those before the job had its level are none."""
+        """The bad measures of the last stretch; measures before the job had its level are never bad."""
         if not self._levels:
             return []
         since, below = self._levels[-1].version, self._bad_below
@@ -187,14 +190,14 @@ class CollapseWatch:
 
     @property
     def _fall(self) -> float:
-        """The fall below the level from which a score is bad."""
+        """The distance below the level from which a score is bad."""
         level = self._levels[-1]
         least = _FALL_LOSS if self._is_ratio else max(_FALL, _FALL_SHARE * abs(level.score))
         return max(least, _SWINGS * self._swing)
 
     @property
     def _is_ratio(self) -> bool:
-        """Whether a measure is judged by how many times the level it is, as an error."""
+        """Whether a measure is compared with the level as a ratio, as an error is."""
         return self.monitor is not None and self.monitor.mode == MIN and not self.monitor.is_signed
 
     def _score(self, value: float) -> float:
@@ -207,7 +210,8 @@ class CollapseWatch:
     def _good_end(self) -> int:
         """Return the last end of an epoch that was not already halfway down.
 
-        If going back to it did not yield good weights, or twice not lasting ones, return the one before it.
+        If going back to it did not give good weights, or twice gave weights that collapsed again, return the one
+        before.
         """
         least = self._levels[-1].score - self._fall / 2
         ends = [end for end in self.to_keep if end == 0 or self._good_ends[end] >= least] or self.to_keep[:1]
@@ -218,15 +222,15 @@ class CollapseWatch:
         return version in self._good or version in self._good_ends
 
     def _end(self, version: int) -> None:
-        """Note the end of an epoch: no earlier version will be one."""
-        # Measured already, as versions are evaluated in any order. Otherwise `_measured` comes back here.
+        """Record the end of an epoch: no earlier version will be one."""
+        # Measured already, as versions are evaluated in any order. Otherwise `_measured` calls this again.
         score = self._good.get(version)
         if score is None:
             self._ends.append(version)
         elif next(reversed(self._good_ends), 0) < version:
             self._good_ends[version] = score
         else:
-            # A late measure of an earlier end: the dict is read as being in order of versions.
+            # A late measure of an earlier end: the dict has to be in order of versions.
             self._good_ends = dict(sorted({**self._good_ends, version: score}.items()))
         kept = self._rollbacks[-1].version if self._rollbacks else version
         self._good = {good: score for good, score in self._good.items() if good >= version or good == kept}
@@ -236,7 +240,7 @@ class CollapseWatch:
         self._measures.sort(key=lambda one: one.version)
         last = self._last_stretch
         recent = last if len(last) >= _LEVEL_OF else self._measures[-_LEVEL_OF:]
-        # What lies before the last stretch is in the levels and the swing already. The list must not grow with the job.
+        # Earlier measures are in the levels and the fluctuation already. The list must not grow with the job.
         self._measures = self._measures[-max(len(last), _LEVEL_OF) :]
         if not measure.score < self._bad_below:
             self._good[measure.version] = measure.score
@@ -247,7 +251,7 @@ class CollapseWatch:
         # While measures are bad the level stays, so that a slow attack cannot lower what it is compared with.
         if len(recent) < _LEVEL_OF or self._bad:
             return
-        # Half of all swings are falls; a rise alone is no swing.
+        # Half of all fluctuations are falls; a rise alone is none.
         falls = [max(0.0, earlier - later) for earlier, later in pairwise(_scores(recent))]
         self._swing = max(self._swing, 2.0 * fmean(falls))
         if not self._levels or score > self._levels[-1].score:

@@ -1,9 +1,9 @@
-"""Trust in clients' uploads: the questions that a parameter server asks.
+"""The interface by which a parameter server asks how much to trust clients' uploads.
 
 For each upload the server asks whether and how much it counts (`admit`), and whether it must be measured before any of
-it is applied (`measurement`). It reports what it has applied (`accept`). vcdl.trust.own answers where clients are the
-submitter's own, vcdl.trust.strangers where they are not. Each answer follows from the journal alone, so any number of
-servers may ask, and each may be killed at any moment.
+it is applied (`measurement`). It reports what it has applied (`accept`). vcdl.trust.own implements this where clients
+are the submitter's own, vcdl.trust.strangers where they are not. The answers depend on the journal alone, so any number
+of servers may ask, and each may be killed at any moment.
 
 The numbers that trust adds to the store, after W, are fixed when a job is prepared (`Prepared.own_step`).
 """
@@ -23,20 +23,20 @@ from vcdl.wire.workunit import UpdateHeader
 
 @dataclass(frozen=True)
 class Admission:
-    """An upload's worth, as far as it is known before its weights are read."""
+    """The weight of an upload, or its refusal, as decided before its weights are read."""
 
     host: str
-    """Its host; empty: unknown."""
+    """The upload's host; empty: unknown."""
     weight: float = 1.0
-    """The factor on what it counts, from 0 to 1; one that counts fully is a measure for others."""
+    """The factor on its fraction, from 0 to 1; other uploads are compared only with those of weight 1."""
     refused: Refused | None = None
-    """Why it does not count; None: it may."""
+    """The reason for refusing it; None: it is admitted."""
     is_part: bool = False
     """Whether the rest of its subtask is reissued."""
     usual_train_s: float | None = None
-    """Seconds that its host used to take for as many samples; None: unknown."""
+    """Seconds that its host usually takes for as many samples; None: unknown."""
     rate: float = 1.0
-    """The learning rate of its workunit, as a factor of the job's peak; 1 where nothing depends on it."""
+    """The learning rate of its workunit, as a factor of the job's peak; 1 where it is not needed."""
 
 
 @dataclass(frozen=True)
@@ -51,61 +51,70 @@ class UploadFacts:
     base_version: int = 0
     """The version that the client started from."""
     updates: int = 0
-    """Updates in the whole job, if nothing ends it earlier."""
+    """Number of updates in the whole job, if nothing ends it earlier."""
     trust: float = 1.0
-    """`Admission.weight`."""
+    """The weight by trust: `Admission.weight`."""
     is_doubted: bool = False
-    """Whether it was found strange, and counts for little instead of being refused again."""
+    """Whether it was found suspicious, and gets a small weight instead of being refused again."""
     rate: float = 1.0
-    """`Admission.rate`."""
+    """The rate of its workunit: `Admission.rate`."""
 
     @property
     def number(self) -> int:
-        """The number of the update in the job, counted from 1: the version that it makes."""
+        """The number of the update in the job, counted from 1, which is the version that it makes."""
         return self.base_version + self.staleness + 1
 
 
 class Measurement(Protocol):
-    """One upload that is measured as a whole before any of it is folded in. Blocks come in order."""
+    """The measuring of one upload as a whole, before any of it is folded. Blocks come in order."""
 
     cosine: float | None
-    """Cosine of the step that is folded in with the way of the shared weights since its base; None without one."""
+    """Cosine of the folded step with the movement of the shared weights since its base; None: there was none."""
     reference_cosine: float | None
-    """Its cosine with the server's own step, likewise."""
+    """Cosine of the folded step with the server's own step; None: there is none to compare with."""
 
     def add(self, w: Vector, update: Update, begin: int) -> None:
-        """Measure a block against the same block of W. Raises FileUnavailable."""
+        """Measure a block against the same block of W.
+
+        Raises:
+            FileUnavailable: The reference update cannot be read now.
+        """
         ...
 
     def judge(self, tail: Vector) -> Refused | None:
-        """Enter the upload's measures into the store's `tail`; returns why the upload may not count."""
+        """Write the upload's measures into the store's `tail`; return why the upload is refused, or None."""
         ...
 
     def hold(self, weights: Vector, base: Vector, begin: int) -> None:
-        """Hold a block to what it may change, in place, before it is folded in."""
+        """Limit the changes in a block, in place, before it is folded."""
         ...
 
 
 Measuring = Callable[[UploadFacts, ExitStack], Measurement | None]
-"""`Trust.measurement`, or what takes its place where uploads that count already are folded in again."""
+"""`Trust.measurement`, or its replacement where uploads that were applied before are folded again."""
 
 
 class Trust(Protocol):
-    """Decides how far uploads count."""
+    """Decides which uploads count, and how much."""
 
     def measurement(self, facts: UploadFacts, opened: ExitStack) -> Measurement | None:
-        """Begin to measure an upload. Return None if one pass over it is enough.
+        """Start measuring an upload. Return None if one pass over it is enough.
 
         Args:
-            facts: The facts about the upload; its fraction is the one that a rule counts.
+            facts: The facts about the upload, with the fraction that a rule counts.
             opened: Closed after the upload.
 
-        Raises FileUnavailable when what it is compared with is not there yet.
+        Raises:
+            FileUnavailable: The reference update is not there yet.
         """
         ...
 
     def catch_up(self) -> None:
-        """Follow the journal. Raises JournalError."""
+        """Apply the journal's new events.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
         ...
 
     def host_of(self, upload: Uploaded) -> str:
@@ -115,19 +124,19 @@ class Trust(Protocol):
     def key_of(self, upload: Uploaded) -> str:
         """Return a key; uploads with equal keys are processed in turn, as each may change how the next counts.
 
-        Empty while the host matters and the journal does not know it yet.
+        It is empty while the host matters and the journal does not name it yet.
         """
         ...
 
     def admit(
         self, upload: Uploaded, header: UpdateHeader, counted: float, created: Recorded | None, now_s: float
     ) -> Admission:
-        """Decide how far an upload counts, by all but its weights.
+        """Decide how much an upload counts, before its weights are read.
 
         Args:
             upload: The upload.
-            header: Its header, which was found right.
-            counted: The part of a subtask that it counts by its training.
+            header: Its header, which is valid.
+            counted: The fraction of a subtask that its training counts as.
             created: The event that announced its workunit; None: the journal has none.
             now_s: The journal's time.
         """
@@ -138,9 +147,13 @@ class Trust(Protocol):
         ...
 
     def accept(self, cosine: float | None, reference: float | None) -> None:
-        """Take the measures of an upload that counts fully as those to compare others with."""
+        """Add the cosines of an applied upload of full weight to those that others are compared with."""
         ...
 
     def rollbacks(self) -> Sequence[RolledBack]:
-        """When the job went back to an earlier version. Raises JournalError."""
+        """Return the job's rollbacks.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The record of one host of a job; vcdl.trust.hosts follows the journal and fills it in."""
+"""The record of one host of a job, which vcdl.trust.hosts computes from the journal."""
 
 import math
 from collections import Counter, deque
@@ -15,11 +15,11 @@ from vcdl.journal.events import UpdateApplied
 KNOWN_AFTER = 5
 """Applied uploads after which a host is not new any more, even if none was verified: honest ones soon count."""
 KEPT_OF_ONE = 1000
-"""Unverified uploads of a host that are remembered, so that a job's memory is bounded by its hosts."""
+"""Unverified uploads of a host that are remembered, so that the memory of a job is bounded by its number of hosts."""
 
 
 class HostState(StrEnum):
-    """The trust in a host, in a word."""
+    """The state of a host: how far its uploads are trusted."""
 
     NEW = "new"
     TRUSTED = "trusted"
@@ -29,22 +29,22 @@ class HostState(StrEnum):
 
 
 class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An upload that was applied; a job may keep some hundred thousand."""
+    """An upload that was applied, in few bytes: a job may keep some hundred thousand."""
 
     host: str
     workunit: str
     version: int
     weight: float
-    """The trust in its host; only one that counted fully was a measure for others."""
+    """The weight by trust in its host; other uploads were compared with it only if that was 1."""
     is_part: bool = False
     """Whether the untrained part of its subtask is reissued."""
     samples: int = 0
     fraction: float = 1.0
-    """The part of its subtask that was trained."""
+    """The fraction of its subtask that was trained."""
 
     @classmethod
     def of(cls, event: UpdateApplied, host: str) -> Self:
-        """Return the upload of a journal row, with the host that brought it."""
+        """Return the upload of a journal row, with the host that uploaded it."""
         return cls(host, event.workunit, event.version, event.trust, event.is_part, event.samples, event.fraction)
 
 
@@ -66,48 +66,48 @@ class HostRecord:
 
     name: str
     joined_late: bool = False
-    """Whether it got its first workunit when the job was under way."""
+    """Whether it got its first workunit only after the job's first updates."""
     sent: int = 0
     applied: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    """Uploads that were refused, by the refusal's name."""
+    """Refusal's name → number of its uploads that were refused for it."""
     superseded: int = 0
     lost: int = 0
-    """Workunits that the grid gave up while it had them."""
+    """Number of workunits that the grid gave up while the host had them."""
     turnaround_s: float | None = None
     """Seconds from sent to applied, a moving average."""
     parts: int = 0
-    """Applied uploads that were a part of their subtask."""
+    """Number of applied uploads that were a part of their subtask."""
     part_at_s: float = -math.inf
-    """Unix time of the last one."""
+    """Unix time of the last partial upload."""
     samples: int = 0
-    """Samples that it trained for applied uploads."""
+    """Samples that it trained in applied uploads."""
     staleness: int = 0
-    """Sum over its applied uploads."""
+    """Sum of the staleness of its applied uploads."""
     heard_of_s: float = 0.0
     """Unix time of its last event."""
     pace: float | None = None
-    """Logarithm of the seconds of training that a sample takes, a moving average; None: not known."""
+    """Logarithm of its training seconds for one sample, a moving average; None: unknown."""
     verified: int = 0
-    """Uploads that the server has trained again and found good."""
+    """Number of its uploads that the server retrained and found good."""
     vouched: int = 0
-    """The version up to which its uploads are believed for that."""
+    """The version up to which verified uploads vouch for the host's."""
     on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
-    """Its later uploads."""
+    """The host's uploads after that, which nothing vouches for."""
     suspected: int = 0
-    """How often an upload of it was not what its training gives."""
+    """How often an upload of the host was not the result of its subtask."""
     convicted: str = ""
-    """The workunit whose upload showed that for the second time: the host is out for good; empty: there is none."""
+    """The workunit whose upload was the second one of that kind, so that the host is banned; empty: there is none."""
     is_incomparable: bool = False
-    """Whether an upload could not be compared with the server's own training: it may be anything."""
+    """Whether an upload could not be compared with the server's own training, and so may be anything."""
     strikes: float = 0.0
     quarantines: int = 0
     quarantined_until: int = 0
-    """The number of the job's updates at which it is tried again."""
+    """The number of the job's updates at which its quarantine ends."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it counts individually, and no longer as one of the newcomers."""
+        """Whether the host is judged individually, and no longer as one of the newcomers."""
         return not self.joined_late or self.verified > 0 or self.applied >= KNOWN_AFTER
 
     def is_out(self, updates: int) -> bool:

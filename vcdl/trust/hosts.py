@@ -1,10 +1,10 @@
-"""The history of each host, computed from the journal's events: what it brought, and how far it is believed.
+"""The history of each host, computed from the journal's events: what it uploaded, and how far it is trusted.
 
-A `HostHistory` follows the journal event by event, as a JobHistory does, and each takes the same time.
+A `HostHistory` applies the journal event by event, as a JobHistory does, and each event takes the same time.
 
-A host is believed for what the server has trained again (vcdl.trust.verification). Until then it may bring little more
-than others do, however fast it is, and those that come later have one share together. After it, what it brings on its
-word alone counts no more than a share of the last uploads.
+A host is trusted for uploads that the server has retrained (vcdl.trust.verification). Until then its share of uploads
+is little larger than that of others, however fast it is, and late joiners have one share together. Afterwards, its
+uploads that nothing vouches for are limited to a share of the last uploads.
 """
 
 from collections import deque
@@ -33,63 +33,61 @@ from vcdl.trust.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord
 _SMOOTHING = 0.2
 """Weight of the newest upload in moving averages, so that they cover about ten uploads."""
 _FIRST_UPDATES = 10
-"""Updates of a job after which a new host counts as a late joiner, since by then the first fleet has brought
-something."""
+"""Updates of a job after which a new host counts as a late joiner, since by then the first fleet has uploaded."""
 _NEWCOMERS = 0.1
-"""Share of recent uploads that late joiners may bring together while unknown, so that new names cannot flood a job."""
+"""Share of recent uploads that all unknown late joiners may have, so that new names cannot flood a job."""
 _BEFORE_A_CHECK = 5
-"""Uploads that a host which was there from the begin may bring before one was trained again. With three, hosts sixteen
-times as fast as others had one of ninety refused in every third job; a liar's are taken back.
-"""
+"""Uploads that a host of the first fleet may make before one was verified. With three, hosts sixteen times as fast as
+others had one of ninety refused in every third job; a liar's are taken back."""
 _FIRST_UPLOADS, _FASTER = 3, 1.5
-"""Uploads that a host may bring before one is verified; later this multiple of an equal share."""
+"""Uploads that a host may make before one is verified; later this multiple of an equal share."""
 _NOT_YET = 1.25
-"""Factor on the hosts that brought uploads, so that names that only hold work do not shrink an equal share."""
+"""Factor on the hosts that have uploaded, so that names that only hold work do not shrink an equal share."""
 _ENOUGH_PROVEN = 2
-"""Proven hosts from which on others must be comparable as well: one may be the only one of its kind."""
+"""Proven hosts from which on others must be comparable too, since a single one may be the only one of its kind."""
 _LATELY = 100
-"""The last uploads; a host has its share of them, and their hosts are those at work."""
+"""Number of last uploads that shares are computed over; their hosts are those at work."""
 _SHARE = 0.2
 """Share of recent uploads that one host may have in weights and medians while unverified, so that it never
 dominates."""
 _OF_FEW = 1.5
-"""The same in a small fleet, as a multiple of an equal share, since a fifth is less than that below five hosts."""
+"""The same for a small fleet, as a multiple of an equal share, since a fifth is less than that below five hosts."""
 LEAST_WEIGHT = 0.05
-"""The least weight of an upload because of its host; a smaller one means that the upload itself looked strange."""
+"""The least weight by trust in the host; a smaller one means that the upload itself looked suspicious."""
 NO_MEASURE = 0.999
-"""The weight of an upload of a host that has its share of the measures, and is believed."""
+"""The weight of an upload that is trusted, but not compared with: its host has its share of the measures."""
 _STRIKES = 2.0
 """Strikes at which a host is out for a while: a refusal of form, or two of content soon after each other."""
 _STRIKES_OF = {Blame.FORM: _STRIKES, Blame.CONTENT: 1.0}
 _FORGIVEN = 0.8
-"""Share of its strikes that a host keeps after an upload that counts."""
+"""Factor on a host's strikes after an upload that counts."""
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the last."""
 _TAKEN_BACK = 0.5
-"""The weight from which on an upload of a convicted host is taken back; others have hardly moved anything."""
+"""The least weight of a convicted host's upload that is taken back; others have hardly moved anything."""
 
 
 @dataclass
 class HostHistory:
-    """The hosts of a job as its journal tells of them; `follow` each event in the order of the journal, then read."""
+    """The hosts of a job by its journal: pass each event to `follow` in order, then read."""
 
     hosts: dict[str, HostRecord] = field(default_factory=dict)
     updates: int = 0
-    """Updates applied in the job."""
+    """Number of updates applied in the job."""
     _senders: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Workunit that has not come to an end → its hosts, the last one last, with the Unix time at which it was sent."""
+    """Workunit that has not ended → its hosts, the last one last, with the Unix time at which it was sent."""
     _earlier: dict[str, str] = field(default_factory=dict)
-    """Workunit that was out when a session ended → the host that had it."""
+    """Workunit that was running when a session ended → its host."""
     _lately: deque[Brought] = field(default_factory=lambda: deque(maxlen=_LATELY))
     """The last uploads."""
     verified: int = 0
-    """Uploads that were trained again."""
+    """Number of uploads that were retrained."""
     verified_drawn: int = 0
-    """Uploads among them that were drawn, and not suspected."""
+    """Number of retrained uploads that were drawn, and not suspected."""
     verified_s: float = 0.0
-    """Seconds that the server trained for it."""
+    """Seconds that the server trained for verification."""
     disputed: dict[str, str] = field(default_factory=dict)
-    """Host that is not convicted → the workunit whose upload is not what its training gave on the server."""
+    """Host that is not convicted → the workunit whose upload differs from the server's own training."""
     closest: float = inf
     """The smallest distance of any upload from the server's own training of it."""
 
@@ -124,7 +122,7 @@ class HostHistory:
             case RolledBack() if event.host:
                 self._drop(event)
             case RunStarted() | RunPaused():
-                # What was out is handed out again, and no host has lost it. An upload may still come.
+                # Running workunits are submitted again, and no host has lost them. An upload may still arrive.
                 self._earlier |= {workunit: self.sender(workunit) for workunit in self._senders}
                 self._senders.clear()
             case StopDecided():
@@ -143,7 +141,7 @@ class HostHistory:
 
     @property
     def bringing(self) -> int:
-        """The number of hosts that brought an update that counts."""
+        """The number of hosts with an applied update."""
         return sum(host.applied > 0 for host in self.hosts.values())
 
     def is_out(self, host: str) -> bool:
@@ -151,7 +149,7 @@ class HostHistory:
         return self._known(host).is_out(self.updates)
 
     def weight(self, host: str) -> float:
-        """Return the weight of a host's upload, from 0 to 1. Uploads of weight 1 also serve as a measure for others."""
+        """Return the weight of a host's upload, from 0 to 1. Other uploads are compared only with those of weight 1."""
         if self.is_out(host):
             return 0.0
         of_it, share = self._of(host), self._share
@@ -161,7 +159,7 @@ class HostHistory:
         return min(1.0 if is_measure else NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
 
     def has_room(self, host: str) -> bool:
-        """Return whether a host may bring an upload now: only its part until one is proven, none if that cannot be."""
+        """Return whether a host may upload now: within its share until one upload is proven, never if none can be."""
         if self._may_be_anything(host):
             return False
         record = self.hosts.get(host)
@@ -175,18 +173,14 @@ class HostHistory:
         return record.applied < max(_BEFORE_A_CHECK, 1 + _FASTER * self.updates / hosts)
 
     def may_bring_part(self, host: str) -> bool:
-        """Return whether a partial upload of this host counts: it may bring no more of them than whole ones.
-
-        It cannot be proven that a machine was stopped. But a host that trains a whole subtask between two stops cannot
-        take many subtasks and train next to nothing, which left a job at chance (docs/trust.md).
-        """
+        """Return whether a partial upload of this host counts: it may have no more of them than whole ones."""
         record = self._known(host)
         return 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
-        """Return for how long a host has had a workunit, or None for one that it got in an earlier session.
+        """Return for how many seconds a host has had a workunit, or None if it got it in an earlier session.
 
-        A host may be back before the journal says that it got the workunit: then it has had no time.
+        A host may upload before the journal records that it got the workunit: then the answer is 0.
         """
         sent_s = self._senders.get(workunit, {}).get(host)
         if sent_s is None:
@@ -195,12 +189,12 @@ class HostHistory:
 
     @property
     def usual_fraction(self) -> float:
-        """The part of a subtask that an upload had lately."""
+        """The usual fraction of a subtask in recent uploads."""
         return usual_fraction(self._lately)
 
     @property
     def busy_part(self) -> float:
-        """Return how many workunits are out, as a part of the hosts that were at work lately; 1 at most."""
+        """The number of running workunits, as a fraction of the hosts that were recently at work; 1 at most."""
         return min(1.0, len(self._senders) / len(self._recent_hosts)) if self._lately else 1.0
 
     @property
@@ -209,7 +203,7 @@ class HostHistory:
 
     @property
     def _there(self) -> set[str]:
-        """The hosts that bring uploads, or have work."""
+        """The hosts that have recently uploaded, or have work."""
         return self._recent_hosts.union(*self._senders.values())
 
     def is_proven(self, host: str) -> bool:
@@ -217,7 +211,7 @@ class HostHistory:
         return self._known(host).verified > 0
 
     def is_known(self, host: str) -> bool:
-        """Return whether a host counts individually, and no longer as one of the newcomers."""
+        """Return whether a host is judged individually, and no longer as one of the newcomers."""
         return self._known(host).is_known
 
     def is_incomparable(self, host: str) -> bool:
@@ -225,12 +219,12 @@ class HostHistory:
         return self._known(host).is_incomparable
 
     def is_vouched(self, host: str, version: int) -> bool:
-        """Return whether an update of a host is covered by a verified one."""
+        """Return whether a verified upload vouches for an update of a host."""
         record = self.hosts.get(host)
         return record is not None and not record.convicted and version <= record.vouched
 
     def must_be_verified(self, host: str) -> bool:
-        """Return whether the next upload of a host is verified, whatever the draw says."""
+        """Return whether the next upload of a host is verified, without a draw."""
         record = self.hosts[host]
         if record.convicted or record.is_incomparable or host in self.disputed:
             return False
@@ -238,15 +232,12 @@ class HostHistory:
 
     @property
     def sleepers(self) -> int:
-        """The hosts that lied after an honest upload: others may have turned as well."""
+        """The number of hosts that lied after an honest upload: other hosts may do the same."""
         return sum(record.suspected > 0 and record.verified > 0 for record in self.hosts.values())
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The hosts that lied, and those whose uploads could be anything because they cannot be compared.
-
-        None before one host was verified: until then the server itself may be wrong.
-        """
+        """The convictions due: of liars, and of hosts whose uploads cannot be compared, so may be anything."""
         if not self._proven:
             return []
         found = [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
@@ -264,7 +255,7 @@ class HostHistory:
 
     @property
     def _share(self) -> float:
-        """One host's share of the last uploads."""
+        """The share of the last uploads that one host may have."""
         return min(1.0, max(_SHARE, _OF_FEW / max(1, len(self._recent_hosts))))
 
     def _of(self, host: str) -> list[Brought]:
@@ -274,7 +265,7 @@ class HostHistory:
         return [one for one in self._lately if not self.is_known(one.host)]
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
-        """Return the seconds that a host used to take for `samples` samples; None for a new host."""
+        """Return the seconds that a host usually takes for `samples` samples; None for a new host."""
         record = self._known(host)
         return None if record.pace is None or record.applied < KNOWN_AFTER else samples * exp(record.pace)
 
@@ -342,10 +333,10 @@ class HostHistory:
             host.on_its_word = deque((one for one in host.on_its_word if one.version not in event.dropped), KEPT_OF_ONE)
 
     def _convict(self, host: HostRecord, event: HostConvicted) -> None:
-        """Take a host out: for a while, as one wrong bit in its memory is enough, and the second time for good."""
+        """Quarantine a host, as one wrong bit in its memory is enough for a conviction; ban it the second time."""
         host.suspected += 1
         self.disputed.pop(host.name, None)
-        host.on_its_word.clear()  # all of it is reissued, once
+        host.on_its_word.clear()  # all of these subtasks are reissued, once
         if event.for_good:
             host.convicted = event.workunit
         else:

@@ -1,7 +1,8 @@
-"""Trust as the coordinator of a job sees it: what its events say of its clients, and what follows from that.
+"""Track a job's trust in its clients from its events, and decide when to roll back, take back or retrain.
 
-Pure: it follows the journal as the job's state does, and is packed with it. So it is one class for both kinds of trust,
-and its plan says which: where clients are the submitter's own, nothing is noted, and nothing is ever due.
+A pure state machine: its state depends on the journal's events only, and is packed with the rest of the job's state.
+One class serves both kinds of trust, and `plan` says which. Where all clients are the submitter's own, it records
+nothing and no action is ever due.
 """
 
 import math
@@ -25,46 +26,46 @@ from vcdl.trust.collapse import Collapse, CollapseWatch
 
 @dataclass(frozen=True)
 class RollBack:
-    """Go back to the last good version."""
+    """Roll back to the last good version."""
 
     collapse: Collapse
 
 
 @dataclass(frozen=True)
 class TakeBack:
-    """Go back to `to`, and fold all later updates in again but those of a convicted host."""
+    """Roll back to `to`, and fold all later updates again except those of a convicted host."""
 
     host: str
     versions: tuple[int, ...]
-    """The versions that its uploads made."""
+    """The versions that the host's uploads made."""
     to: int
 
 
 @dataclass(frozen=True)
 class TrustPlan:
-    """A job's trust in its clients, as far as its coordinator decides by it; by default they are the submitter's."""
+    """The coordinator's settings of trust in a job's clients; by default they are the submitter's own."""
 
     tells_hosts_apart: bool = False
-    """Whether failed tries count by their hosts."""
+    """Whether failed tries are counted by host."""
     rolls_back: bool = False
-    """Whether the job goes back to its last good version when it has collapsed."""
+    """Whether the job rolls back to its last good version after a collapse."""
     verifies: bool = False
-    """Whether the server trains subtasks again: those of drawn uploads, and those at which hosts keep failing."""
+    """Whether the server retrains subtasks: those of drawn uploads, and those at which hosts keep failing."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """Return how a run trusts its clients."""
+        """Return the trust settings of a run."""
         job = run.job
         return cls(job.is_for_strangers, job.rolls_back and run.folder.kept_uploads.is_dir(), job.verifies)
 
 
 OWN = TrustPlan()
-"""The trust in machines of the submitter's own."""
+"""The settings for machines of the submitter's own."""
 
 
 @dataclass
 class JobTrust:
-    """What the journal says about the trust in a job's clients: who sent what, and who is convicted.
+    """A job's trust by its journal: which host has which workunit, and which hosts are convicted.
 
     Call `follow` with each event before JobHistory applies it, because it needs the workunits that were still open.
     """
@@ -74,15 +75,15 @@ class JobTrust:
     senders: dict[str, str] = field(default_factory=dict)
     """Open workunit → the last host it was sent to, where hosts are distinguished."""
     known: set[str] = field(default_factory=set)
-    """Hosts that have brought an update."""
+    """Hosts with an applied update."""
     convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Convicted host → the versions that its uploads made and that are still to be taken back."""
+    """Convicted host → the versions that its uploads made and that still have to be taken back."""
     verified: int = -1
-    """The version whose uploads the server has trained again as far as it wants, before the job ends."""
+    """The version up to which the server has finished the verification before the job's end."""
 
     @classmethod
     def of(cls, plan: TrustPlan, shards: int, monitor: Monitor | None) -> Self:
-        """Return the clients' state before the first event."""
+        """Return the state before the first event."""
         return cls(plan, CollapseWatch(shards, monitor))
 
     def follow(self, recorded: Recorded, open_workunits: Container[str]) -> None:
@@ -109,7 +110,7 @@ class JobTrust:
             self.watch.follow(event)
 
     def forget_closed(self, open_workunits: Collection[str]) -> None:
-        """Forget now and then who has had workunits that are not open any more."""
+        """Forget, now and then, the senders of workunits that have ended."""
         # Now and then and not with each event: the pass over all senders then costs a constant time for an event.
         if len(self.senders) > 2 * len(open_workunits) + 16:
             self.senders = {workunit: host for workunit, host in self.senders.items() if workunit in open_workunits}
@@ -117,24 +118,24 @@ class JobTrust:
     # -- tries
 
     def who(self, workunit: str, host: str = "") -> str:
-        """Return the host that brought a workunit or failed at it; the workunit's own name if no host is known."""
+        """Return the host that trained a workunit; the workunit's own name if no host is known."""
         return host or self.senders.get(workunit, workunit)
 
     def counts(self, who: str) -> bool:
-        """Return whether a failure counts as a try.
+        """Return whether a host's failure counts as a try.
 
-        Among strangers only failures of hosts that have brought an update do: names are free, and fifteen files of
-        garbage under as many names would end the job.
+        Among strangers only failures of hosts with an applied update do: names are free, and fifteen files of garbage
+        under as many names would end the job.
         """
         return not self.plan.tells_hosts_apart or who in self.known
 
     def are_all(self, hosts: Collection[str], open_workunits: Container[str]) -> bool:
-        """Return whether no other host has a workunit or has ever brought an update."""
+        """Return whether no other host has a workunit or an applied update."""
         at_work = (host for workunit, host in self.senders.items() if workunit in open_workunits)
         return all(host in hosts for host in (*at_work, *self.known))
 
     def tries_allowed(self, tries: int) -> float:
-        """Return the failures of a subtask that end the job; infinite where the server then trains it itself."""
+        """Return how many failures of a subtask end the job; infinite where the server then trains it itself."""
         return math.inf if self.plan.verifies else tries
 
     # -- versions
@@ -148,7 +149,7 @@ class JobTrust:
         if self.watch.collapse is not None:
             return RollBack(self.watch.collapse)
         for host, versions in self.convicted.items():
-            # Uploads up to `covered` are not kept any more, so what they did can no longer be taken out of the weights.
+            # Uploads up to `covered` are not kept any more, so their effect can no longer be removed from the weights.
             if later := tuple(version for version in versions if version > covered):
                 return TakeBack(host, later, max(end for end in (covered, *self.watch.to_keep) if end < later[0]))
         return None
@@ -168,9 +169,9 @@ class JobTrust:
         return self.watch.to_keep if self.plan.rolls_back else ()
 
     def wants_measure_of(self, version: int) -> bool:
-        """Return whether the newest version must also be measured, to tell a collapse from a swing."""
+        """Return whether the newest version must also be measured, to distinguish a collapse from a fluctuation."""
         return self.watch.wants_measure_of(version)
 
     def is_verified(self, version: int) -> bool:
-        """Return whether the last epoch's uploads were verified as well: a liar may have waited for it."""
+        """Return whether the last epoch's uploads were verified as well: a liar may have waited for them."""
         return not self.plan.verifies or self.verified >= version

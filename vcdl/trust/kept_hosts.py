@@ -1,4 +1,4 @@
-"""The history of a job's hosts, kept in its journal (vcdl.journal.kept_state), and what is shown of it."""
+"""Read the history of a job's hosts, stored in its journal (vcdl.journal.kept_state), for servers and for displays."""
 
 from typing import NamedTuple, Self
 
@@ -12,7 +12,7 @@ from vcdl.trust.hosts import HostHistory
 
 
 def hosts_of(journal: Journal, *, without: int | None = None) -> KeptState[HostHistory]:
-    """Return the hosts of a job, before any event is read.
+    """Return the state of a job's hosts before any event is read.
 
     Args:
         journal: The job's events.
@@ -22,36 +22,49 @@ def hosts_of(journal: Journal, *, without: int | None = None) -> KeptState[HostH
 
 
 def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """Return the hosts of a job, starting from the cache. Raises JournalError."""
+    """Return the hosts of a job, starting from the cache.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     return hosts_of(journal).load()
 
 
 def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """Return the hosts of a job for readers: without the uploads that a conviction would name, which take most memory.
+    """Return the hosts of a job for readers, without the lists of unverified uploads, which take most memory.
 
-    Raises JournalError.
+    Raises:
+        JournalError: The journal cannot be read.
     """
     shown = hosts_of(journal, without=KEPT_OF_ONE).load()
-    # Nothing is kept yet. Folding with all lists first leaves a state that the writers can use too.
+    # Nothing is stored yet. Computing the state with all lists first leaves one that writers can use too.
     if not shown.last_id and journal.last_id() >= EVENTS:
-        kept_hosts(journal).advance(save=True)  # folds all of them once
+        kept_hosts(journal).advance(save=True)  # applies all events once
         shown.load()
     return shown
 
 
 def read_hosts(folder: RunFolder) -> HostHistory:
-    """Read the hosts of a run, running or not; its journal stays as it is. Raises JournalError."""
+    """Read the hosts of a run, running or not, without changing its journal.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     with journal_of(folder) as journal:
         return HostHistory() if journal is None else kept_hosts(journal).advance(save=True)
 
 
 def bringing(folder: RunFolder) -> int:
-    """Count the hosts of a run that brought an update. Raises JournalError."""
+    """Count the hosts of a run that have uploaded an update.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     return read_hosts(folder).bringing
 
 
 class ShownTrust(NamedTuple):
-    """The trust in a host; None where none is judged, as all are the submitter's own."""
+    """The trust in a host for displays; None where hosts are not judged, as all are the submitter's own."""
 
     state: HostState | None = None
     weight: float | None = None
@@ -71,7 +84,11 @@ class ShownTrust(NamedTuple):
 
 
 def hosts_out(job: Job, folder: RunFolder) -> frozenset[str]:
-    """Return the hosts of a run whose uploads are refused now. Raises JournalError."""
+    """Return the hosts of a run whose uploads are refused now.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
     if not job.is_for_strangers:
         return frozenset()
     history = read_hosts(folder)

@@ -1,4 +1,4 @@
-"""The first pass over a stranger's upload: all of it is measured before any of it is folded in."""
+"""The first pass over a stranger's upload: all of it is measured before any of it is folded."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ can look shorter than a whole subtask, but never longer."""
 
 
 class MeasuringPass:
-    """Measures the step of one upload, block by block, and holds it to its limits."""
+    """Measures the step of one upload block by block, and limits it."""
 
     cosine: float | None = None
     reference_cosine: float | None = None
@@ -37,8 +37,7 @@ class MeasuringPass:
         self._bounds = bounds
         self._facts = facts
         self._reference = reference
-        # An upload that was found strange once counts for little now, and must not be refused for the same reason
-        # again.
+        # An upload that was found suspicious has a small weight now, and must not be refused for the same reason again.
         self._steps = None if facts.is_doubted else steps
         self._sums = bounds.sums()
         self._limits: StepLimits | None = None
@@ -50,8 +49,8 @@ class MeasuringPass:
     def judge(self, tail: Vector) -> Refused | None:
         facts, bounds, table = self._facts, self._bounds, tail.reshape(LENGTHS, -1)
         row = bounds.step_norms(self._sums, facts.rate * facts.fraction**_GROWTH)
-        # Only what counts in full is a measure. One number says both, so folding again gives the same table (decision
-        # 060).
+        # Others are compared only with uploads of full weight. One number says both, so folding again gives the same
+        # table (decision 060).
         floors, is_measure = self._sums.scale_floors, facts.trust == 1.0
         self._limits = limits = bounds.limits(table, facts.number, row, floors, is_measure=is_measure)
         with np.errstate(over="ignore", invalid="ignore"):

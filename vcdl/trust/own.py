@@ -1,4 +1,4 @@
-"""Trust in the submitter's own machines: every upload counts, as far as it was trained."""
+"""Trust in the submitter's own machines: every upload counts by the fraction that was trained."""
 
 from contextlib import ExitStack
 
@@ -9,7 +9,7 @@ from vcdl.wire.workunit import UpdateHeader
 
 
 class Own:
-    """Believes all uploads."""
+    """Admits all uploads without measuring them."""
 
     def __init__(self, *, ends_by_time: bool = False) -> None:
         """Trust every client.
@@ -34,8 +34,8 @@ class Own:
     def admit(
         self, upload: Uploaded, header: UpdateHeader, counted: float, created: Recorded | None, now_s: float
     ) -> Admission:
-        # A subtask that ended before its time, as by "finish now" on a spot machine, is trained again for what it left
-        # out (decision 122).
+        # A subtask that ended before its time, as by "finish now" on a spot machine, is reissued for the samples that
+        # it left out (decision 122).
         return Admission(upload.host, is_part=counted < 1.0 and not self._ends_by_time)
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:

@@ -1,4 +1,4 @@
-"""The server's own first step, where clients are strangers: the scale of honest training, known before any client is.
+"""The server's own first step for jobs of strangers: the scale of honest training, before any client is known.
 
 The server trains a subtask on its held-out data from the initial weights, as a client would, at the highest learning
 rate that a workunit may get.
@@ -31,7 +31,8 @@ class OwnStep:
     """The result of the server's own training."""
 
     begin: Vector
-    """Version 0, shape (n,): the initial weights with their moments; zeros would not tell the size of the clients'."""
+    """Version 0, shape (n,): the initial weights with their moments; moments of zeros would have another scale than the
+    clients'."""
     lengths: tuple[float, ...]
     """The row of the table of lengths (vcdl.trust.bounds), at the job's peak rate; empty: steps are not bounded."""
 
@@ -44,7 +45,7 @@ def first_step(
 
 
 def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
-    """Train a subtask of `samples` samples for its lengths, from the moments that its first batches give at rate 0.
+    """Train a subtask of `samples` samples and return its step lengths, starting from moments trained at rate 0.
 
     Args:
         job: Its settings.
@@ -70,7 +71,7 @@ def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
         trainer.steps(x, y, order, training.batch_size, sample_weights)
         return trainer.finish()
 
-    # Moments only: the weights of version 0 stay those of the submitter (decision 150).
+    # Only the moments change: the weights of version 0 stay those of the submitter (decision 150).
     if weights < initial.size:
         begin[weights:] = trained(order[: _RESTING_STEPS * training.batch_size], 0.0)[weights:]
     # From the new moments, as the first clients start from them.

@@ -1,4 +1,4 @@
-"""The reference update as parameter servers read it, to compare uploads with it."""
+"""Read the reference update, for parameter servers that compare uploads with it."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +11,7 @@ from vcdl.wire.weights import Layout, Vector, WeightsFile, opened_weights
 
 
 class Reference:
-    """One reference update, in blocks."""
+    """One reference update, read in blocks."""
 
     def __init__(self, layout: Layout, whole: Vector | None, file: WeightsFile | None) -> None:
         self._layout = layout
@@ -19,7 +19,11 @@ class Reference:
         self._file = file
 
     def block(self, begin: int, size: int) -> Vector:
-        """Return `size` numbers from `begin` on; those of statistics are undefined. Raises FileUnavailable."""
+        """Return `size` numbers from `begin` on; those of statistics are undefined.
+
+        Raises:
+            FileUnavailable: The file cannot be read now.
+        """
         if self._whole is not None:
             return self._whole[begin : begin + size]
         block = np.empty(size, np.float32)
@@ -34,17 +38,21 @@ class Reference:
 
 
 class ReferenceFile:
-    """The file in which the evaluator leaves the newest reference update."""
+    """The file into which the evaluator writes the newest reference update."""
 
     def __init__(self, path: Path, layout: Layout) -> None:
         self._path = path
         self._layout = layout
         self._whole = np.empty(0, np.float32)
         self._read: tuple[int, ...] = ()
-        """Identity of the file that was read whole."""
+        """Identity of the last file that was checked as a whole."""
 
     def open(self, opened: ExitStack) -> Reference:
-        """Return the newest reference, which stays unchanged until `opened` is closed. Raises FileUnavailable."""
+        """Return the newest reference, which stays unchanged until `opened` is closed.
+
+        Raises:
+            FileUnavailable: There is none yet, or it cannot be read now.
+        """
         identity, layout = _identity(self._path), self._layout
         # The evaluator replaces the file as a whole, so an equal identity is the same content.
         if identity == self._read != ():
@@ -69,7 +77,7 @@ class ReferenceFile:
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """Identity of a file, to notice its replacement; () without a file."""
+    """Return the identity of a file, to notice its replacement; () without a file."""
     try:
         status = path.stat()
     except OSError:

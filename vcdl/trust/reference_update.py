@@ -1,7 +1,7 @@
-"""The reference update: what a client would learn from the held-out data, starting from a version of the weights.
+"""The reference update: the result of training as a client does, but on the held-out data.
 
-Uploads that lead elsewhere can be refused (the server's validation update of Zeno++, Xie et al. 2020). The evaluator
-has the model and the data, so it makes the update and leaves it in one file of the run's folder. Parameter servers read
+Uploads in other directions can be refused (the server's validation update of Zeno++, Xie et al. 2020). The evaluator
+has the model and the data, so it makes the update and writes it to one file of the run's folder. Parameter servers read
 the newest one, and wait only for the first.
 """
 
@@ -20,8 +20,8 @@ class ReferenceUpdate:
     """Makes the reference updates of one run.
 
     It trains as a client does: the same optimizer, batch size and learning rate, on as many samples as a shard has. A
-    few plain gradient steps would not do. Late in training, and with a client's high learning rate, they have hardly
-    anything in common with what honest clients learn.
+    few plain gradient steps would not do: late in training, and with a client's high learning rate, their direction has
+    hardly anything in common with that of honest clients.
     """
 
     def __init__(self, run: Run, history: JobHistory, held_out: Samples) -> None:
@@ -47,11 +47,12 @@ class ReferenceUpdate:
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
 
     def leave(self, version: int, vector: Vector) -> None:
-        """Write the reference update of a version of the weights, of shape (n,).
+        """Write the reference update of a version of the weights, given as shape (n,).
 
         It is one pass over the samples, with the rate of a workunit that is created now.
 
-        Raises RunFolderError.
+        Raises:
+            RunFolderError: The file cannot be written.
         """
         context = self._history.creation_context()
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data

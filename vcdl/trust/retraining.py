@@ -1,4 +1,4 @@
-"""Trains a subtask again on the server, by the client's own code, one slice of time after the other."""
+"""Retrain a subtask on the server with the client's own code, one time slice after the other."""
 
 import shutil
 import time
@@ -13,11 +13,12 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _SLICE_S = 5.0
-"""Training before the caller may do something else; a checkpoint is in the slot then."""
+"""Seconds of training before the caller may do something else. The slot has a checkpoint then. Shorter slices would
+spend more time on checkpoints."""
 
 
 class Slice:
-    """A supervisor that wants its processor back after a while, `math.inf`: never."""
+    """A supervisor that stops its task after some seconds; `math.inf`: never."""
 
     def __init__(self, slice_s: float) -> None:
         self._until_s = time.monotonic() + slice_s
@@ -34,7 +35,7 @@ class Slice:
 
 @dataclass
 class Retraining:
-    """Trains one subtask after the other in slots of a folder that nothing else uses."""
+    """Retrains one subtask after the other, in slots of a folder that nothing else uses."""
 
     folder: Path
     trainers: TrainerCache = field(default_factory=TrainerCache)
@@ -43,11 +44,13 @@ class Retraining:
     def update(self, slot_name: str, staged: Staged, samples: int | None = None) -> Path | None:
         """Return a subtask's update after `samples` samples, or all; None if its time slice is over: call again.
 
-        Raises VcdlError for a subtask that cannot be trained, RunFolderError.
+        Raises:
+            VcdlError: The subtask cannot be trained.
+            RunFolderError: The slot cannot be written.
         """
         slot = self.folder / slot_name
         with folder_errors(self.folder):
-            # A slot that is there has a checkpoint of an earlier slice, or of a process that was killed.
+            # An existing slot has a checkpoint of an earlier slice, or of a process that was killed.
             if not slot.exists():
                 self.folder.mkdir(exist_ok=True)
                 lay_out(slot, staged)
@@ -60,7 +63,11 @@ class Retraining:
 
 
 def lay_out(slot: Path, staged: Staged) -> None:
-    """Make a slot with a subtask's files. Raises OSError."""
+    """Make a slot with a subtask's files.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     slot.mkdir()
     for name, text in staged.texts.items():
         (slot / name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The step of a stranger's upload: neither far longer than others lately, nor against all the others."""
+"""Judge the step of a stranger's upload: not far longer than others' recent steps, and not against all of them."""
 
 import math
 from collections import deque
@@ -11,12 +11,12 @@ import numpy as np
 from vcdl.errors.refusal import Refusal, Refused
 
 _LONGEST = 4.0
-"""Longest whole step in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""
+"""Longest whole step, in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""
 _FURTHEST = 50.0
-"""Longest step of a single trained variable in its usual lengths; honest ones stay below 8. Moments have a limit only.
+"""Longest step of a single trained variable in its usual lengths; honest ones stay below 8. Moments are only limited.
 """
 _AGAINST = 0.4
-"""A step is against a direction when its cosine with it is below minus this part of the usual one."""
+"""A step is against a direction when its cosine with it is below minus this fraction of the usual one."""
 _LEAST_USUAL = 0.2
 """The least cosine that counts as usual: where honest steps hardly agree, their signs say nothing."""
 _SPREADS = 5.0
@@ -36,13 +36,14 @@ class Step:
     length: float
     """‖C − B‖ at the job's peak learning rate."""
     usual: float
-    """The median of the last ones."""
+    """The median length of the last steps."""
     furthest: float
-    """The step of the trained variable that moved furthest, in its usual lengths."""
+    """The largest ratio of a trained variable's step to its usual length."""
     cosine: float | None
     """Cosine of the folded step with W − B, the movement by others in the meantime; None if there was none."""
     reference: float | None
-    """Its cosine with the server's own step on held-out data; None when there is none to compare with."""
+    """Cosine of the folded step with the server's own step on held-out data; None when there is none to compare with.
+    """
 
 
 def _no_cosines() -> deque[float]:
@@ -51,20 +52,24 @@ def _no_cosines() -> deque[float]:
 
 @dataclass
 class StepCheck:
-    """Decides about steps, and learns from accepted ones.
+    """Refuses suspicious steps, by comparison with accepted ones.
 
     A direction counts against a step only if both references agree: other clients may have been led astray, and the
-    server's data say little about a client's. For a client that started from the newest weights, other clients' cosines
-    tell what is far from honest.
+    server's data say little about a client's. For a client that started from the newest weights, only the cosines with
+    the server's step can be compared with those of other clients.
     """
 
     _cosines: deque[float] = field(default_factory=_no_cosines)
     _references: deque[float] = field(default_factory=_no_cosines)
 
     def judge(self, step: Step) -> None:
-        """Refuse a step that no honest client makes. Raises Refused."""
+        """Refuse a step that no honest client makes.
+
+        Raises:
+            Refused: The step is too long, or against the other clients.
+        """
         if not np.isfinite(step.length):
-            return  # refused as such, with all that is not finite
+            return  # refused later, like all values that are not finite
         # The whole step and each variable are judged apart: a step of the usual length may lie in one small variable.
         if step.length > _LONGEST * step.usual:
             times = step.length / step.usual if step.usual else math.inf
@@ -89,7 +94,7 @@ class StepCheck:
             )
 
     def recall(self, newest_first: Iterable[tuple[float | None, float | None]]) -> None:
-        """Take the cosines of steps that were applied before, the newest first; no more than are kept are asked for."""
+        """Load the cosines of steps that were applied before, the newest first; stop once enough are read."""
         self._cosines.clear()
         self._references.clear()
         for cosine, reference in newest_first:
@@ -101,7 +106,7 @@ class StepCheck:
                 return
 
     def accept(self, cosine: float | None, reference: float | None) -> None:
-        """Take the cosines of a step that was applied as a measure for later ones."""
+        """Add the cosines of an applied step to those that later ones are compared with."""
         if cosine is not None:
             self._cosines.append(cosine)
         if reference is not None:
@@ -109,7 +114,7 @@ class StepCheck:
 
 
 def _least(known: deque[float]) -> float:
-    """Return the least cosine that does not count against a step."""
+    """Return the least cosine that is not held against a step."""
     return -_AGAINST * _usual(known)
 
 

@@ -1,8 +1,8 @@
-"""Trust in strangers: how far an upload counts follows from its host's history, its step, and what others brought.
+"""Trust in strangers: an upload counts by its host's history, its step, and the uploads of others.
 
-What a host may bring, and how far it is believed, follows from the journal (vcdl.trust.hosts). Each step is held to
-what honest training moves (vcdl.trust.bounds), and one that is far longer than others', or against all of them, is
-refused (vcdl.trust.step). Lies that look honest are found by training uploads again (vcdl.trust.verification).
+How much a host may upload, and how far it is trusted, follows from the journal (vcdl.trust.hosts). Each step is limited
+to the movement of honest training (vcdl.trust.bounds), and a step far longer than others', or against all of them, is
+refused (vcdl.trust.step). Lies that look honest are found by retraining uploads (vcdl.trust.verification).
 """
 
 import math
@@ -25,18 +25,18 @@ from vcdl.trust.step import StepCheck
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _REFUSED_AT_MOST = 2
-"""Attempts at a subtask that are refused for what is in them."""
+"""Attempts at a subtask that are refused for their content, so that a shard with strange data still ends."""
 _HELD = 0.5
-"""Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
+"""Fraction of a subtask's time for which a host must have had it. It is below 1, as the grid reports some seconds late
 when it was sent."""
 _NEXT_TO_NOTHING = 0.25
-"""Part of the usual fraction from which on an upload that ends by time completes its subtask. Otherwise a host that
+"""Fraction of the usual part from which on an upload that ends by time completes its subtask. Otherwise a host that
 takes eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). With a
 half, every second subtask would be reissued for hosts whose speeds differ by 16."""
 
 
 class Strangers:
-    """The trust in the hosts of one run, as far as its journal was read."""
+    """The trust in the hosts of one run, by its journal as far as it was read."""
 
     def __init__(self, run: Run, journal: Journal) -> None:
         self._job = run.job
@@ -44,7 +44,7 @@ class Strangers:
         self._hosts = hosts_of(journal)
         self._steps = StepCheck()
         self._bounds = Bounds.of(run)
-        """None: the run was prepared before steps were bounded."""
+        """The limits on steps; None: the run was prepared before steps were bounded."""
         self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
 
     @property
@@ -89,10 +89,11 @@ class Strangers:
         )
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
-        """Return whether a strange upload gets a small weight instead of being refused.
+        """Return whether a suspicious upload gets a small weight instead of being refused.
 
-        That is so for a verified host, which will be verified again. It is also so for the third attempt of a host with
-        a history: a shard on which all honest steps look strange must come to an end, too.
+        This applies to a verified host, which will be verified again. It also applies to the third attempt of a host
+        with
+        a history: a shard on which all honest steps look suspicious must be completed, too.
         """
         return self._history.is_proven(host) or (attempt >= _REFUSED_AT_MOST and self._history.is_known(host))
 
@@ -125,8 +126,8 @@ class Strangers:
     def _weight(self, host: str, *, is_part: bool, is_again: bool) -> float:
         """Return the weight of an upload, from 0 to 1; 0 for a host in quarantine, whose uploads are refused.
 
-        A part of a subtask is no measure for others: its step is short, and theirs would look strange against it. A
-        reissued subtask at a job's end counts less while few workunits are out: without other updates, a rule would
+        Others are not compared with a part of a subtask: its step is short, and theirs would look suspicious. A
+        reissued subtask at a job's end counts less while few workunits are open: without other updates, a rule would
         take the weights of one shard for those of all (3 points of 100 on shards of uneven classes).
         """
         weight = self._history.weight(host)
@@ -135,7 +136,7 @@ class Strangers:
         return min(weight, NO_MEASURE) if is_part or is_again else weight
 
     def _refused(self, host: str, *, is_early: bool) -> Refused | None:
-        """Return why an upload of a host does not count now, or None if it does."""
+        """Return why an upload of a host is refused now, or None if it is not."""
         history = self._history
         if not history.is_out(host):
             if is_early and not history.may_bring_part(host):
@@ -161,7 +162,7 @@ def trust_of(run: Run, journal: Journal) -> Trust:
 
 
 def refolded(run: Run) -> Measuring:
-    """Return the measures with which accepted uploads of a run are applied again."""
-    # No StepCheck: these uploads count already, and a verdict of today would change the weights.
+    """Return the function that measures the accepted uploads of a run when they are folded again."""
+    # No StepCheck: these uploads were applied before, and a verdict of today would change the weights.
     bounds = Bounds.of(run)
     return lambda facts, opened: None if bounds is None else MeasuringPass(bounds, facts)

@@ -1,12 +1,12 @@
-"""Trains on the server the subtasks at which hosts keep failing.
+"""Train on the server the subtasks at which hosts keep failing.
 
-Names are free on a public project, so failures alone never end a job for strangers: an attacker would bring garbage
+Names are free on a public project, so failures alone never end a job for strangers: an attacker would upload garbage
 under a new name each time. After `grid > tries` failures the server trains the subtask with the client's own code, as a
 separate attempt. The update waits in the run's folder, from where a parameter server applies it like a client's. If the
 server fails as well, the shard or the model is at fault, and the job ends.
 
-It can be killed at any moment: the journal has the attempt, and the slot its checkpoint. Only the count of failures
-starts over. An update that two servers take is applied once, because its subtask is the key.
+It can be killed at any moment: the journal contains the attempt, and the slot its checkpoint. Only the count of
+failures starts over. An update that two servers find is applied once, because its subtask is the key.
 """
 
 import logging
@@ -39,7 +39,7 @@ class Trials:
         self._failures: Counter[tuple[int, int]] = Counter()
         """Subtask → failures since it was applied or tried here."""
         self._begun: str | None = None
-        """The workunit that is being trained."""
+        """The workunit that is being trained; None: none is."""
         self._begun_s = 0.0
 
     def follow(self, event: Event) -> None:
@@ -63,7 +63,8 @@ class Trials:
     def next_event(self) -> WorkunitCreated | SubtaskTried | None:
         """Start a subtask, or continue one for a time slice; return None if there is nothing to record.
 
-        Raises Unavailable.
+        Raises:
+            Unavailable: A resource is missing now; the next call continues from the checkpoint.
         """
         # From the journal and not from memory: an attempt that a killed process had announced is continued first.
         own = next(filter(self._is_to_train, self._history.created), None)
@@ -76,19 +77,19 @@ class Trials:
         return WorkunitName.parse(workunit).is_own and not self._run.folder.own_upload(workunit).exists()
 
     def _attempt(self) -> WorkunitCreated | None:
-        """Announce an attempt of the server's own, so that the weights that it begins with are kept until its end."""
+        """Announce an attempt of the server's own, so that the weights it starts from are kept until its end."""
         allowed = self._run.job.grid.tries
         if not any(times >= allowed for times in self._failures.values()):
             return None
         for workunit, created in self._history.created.items():
-            name = WorkunitName.parse(workunit)  # one of its own may be here still, and waits to be folded in
+            name = WorkunitName.parse(workunit)  # one of its own may be trained already, and wait to be folded
             if not name.is_own and self._failures[name.epoch, name.shard] >= allowed:
                 del self._failures[name.epoch, name.shard]
                 return structs.replace(created, workunit=str(replace(name, attempt=name.own_attempt)))
         return None
 
     def _tried(self, workunit: str, created: WorkunitCreated) -> SubtaskTried | None:
-        """Train on; leave the update for a parameter server, or tell why there is none."""
+        """Train for a time slice; return None while unfinished, else the attempt's event with any failure's reason."""
         folder, error = self._run.folder, ""
         try:
             subtask = staged(self._run, WorkunitName.parse(workunit), created.rate, created.begins)

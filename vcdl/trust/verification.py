@@ -56,21 +56,21 @@ from vcdl.trust.trials import Trials
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _BACKLOG = 1000
-"""Uploads from which one is drawn, so that memory is bounded; files of older ones are mostly gone."""
+"""Uploads that one is drawn from, so that memory is bounded; files of older ones are mostly gone."""
 _SCATTER = 4.0
 """Longest distance of an honest upload, as a multiple of that between two trainings here whose rates differ slightly.
 Larger lets a larger lie pass; smaller suspects hosts whose processor rounds differently."""
 _OTHER_RATE = 1.0001  # a fourth digit of the rate moves a training about as far as rounding on another processor
 _FARTHEST = 1e9
-"""Distance that stands for infinity, so that JSON can hold it."""
+"""Distance that stands for infinity, because JSON cannot contain that."""
 _AFTER_A_SLEEPER = 3
-"""Uploads that are drawn besides, for each honest host that turned to lies and each fall of the measure."""
+"""Additional uploads drawn for each honest host that turned to lies and each fall of the measure."""
 _FALL = 0.1
-"""Part of its best score by which a job's measure has fallen."""
+"""Fraction of its best score by which a job's measure must fall to count as a fall; smaller ones may be noise."""
 _FIRST = 3.0
 """Weight in the draw of a host's uploads while none has agreed, so that newcomers are verified first."""
 _NEWEST = 3
-"""Last uploads of a host from which one is drawn, because a host that turns to lying brought those last."""
+"""Number of a host's last uploads from which one is drawn, because a host that turned to lies made those last."""
 _AT_THE_END, _TIME_AT_THE_END = 3, 0.1
 """Uploads that may be drawn before the job ends, at least, and the part of the job's time in which more are: no client
 works meanwhile. Three is what finds a liar among ten hosts that waited for the last tenth of a short job.
@@ -80,17 +80,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Check:
-    """An upload that is trained again."""
+    """An upload that is being retrained."""
 
     update: UpdateApplied
     staged: Staged
     up_to: int
-    """The newest version when it was drawn."""
+    """The newest version when the upload was drawn."""
     train_s: float = 0.0
 
 
 class Verification:
-    """Trains uploads of one run again."""
+    """Retrains uploads of one run to verify them."""
 
     def __init__(
         self,
@@ -102,15 +102,15 @@ class Verification:
         *,
         draws: bool,
     ) -> None:
-        """Begin with what is known of a run.
+        """Prepare the verification of a run.
 
         Args:
             run: The run.
             journal: Its journal.
-            history: The job as the journal tells it; the caller follows it.
-            hosts: The hosts of the job; what they brought before is not drawn any more.
+            history: The job's history, which the caller keeps up to date.
+            hosts: The hosts of the job; their uploads up to this state are not drawn any more.
             retraining: The trainer of drawn uploads.
-            draws: Whether the model draws random numbers, which are others on another backend.
+            draws: Whether the model draws random numbers, which differ on another backend.
         """
         import keras
 
@@ -123,20 +123,21 @@ class Verification:
         self._backend = keras.backend.backend()
         self._share = run.job.trust.verify
         self._waiting: dict[str, UpdateApplied] = {}
-        """Workunit → its upload, which may be drawn."""
+        """Workunit → its upload, for those that may be drawn."""
         self._monitor = run.job.monitor
         self._best, self._is_low, self._falls = -math.inf, False, 0
-        """The best score so far, whether the last one is far below it, and how often that came about."""
+        """The best score so far, whether the last one is far below it, and how often it fell that far."""
         self._check: _Check | None = None
         self._trials = Trials(run, history, retraining)
         self._was_strange = False
-        """Whether the last upload that was trained again looked strange."""
+        """Whether the last retrained upload looked suspicious."""
         self._has_tried = False
         """Whether a subtask was tried since an upload was drawn."""
         self._incomparable: dict[str, UploadVerified] = {}
-        """Host → the event to tell of its upload by another backend."""
+        """Host → the event to record for its upload by another backend."""
         self._closing: tuple[int, float] | None = None
-        """Uploads that were trained again, and the seconds of it, when all epochs were closed."""
+        """The number of retrained uploads when all epochs were closed, and the seconds spent; None: they are not
+        closed."""
         self._ended = -1
         """The version for which the end was recorded."""
         self._up = up_encoding(run.transport, run.layout)
@@ -148,11 +149,11 @@ class Verification:
 
     @property
     def last_id(self) -> int:
-        """The last event that was followed."""
+        """The id of the last event that was applied."""
         return self._kept_hosts.last_id
 
     def follow(self, recorded: Recorded) -> None:
-        """Apply the next journal event; an older one changes nothing."""
+        """Apply the next journal event; an older one is skipped."""
         if recorded.id <= self.last_id:
             return
         match event := recorded.event:
@@ -160,7 +161,7 @@ class Verification:
                 if host := event.host or self._hosts.sender(event.workunit):
                     self._compare_backends(event, host)
                     self._waiting[event.workunit] = structs.replace(event, host=host)
-                    # The oldest goes: its files are the first to be removed.
+                    # The oldest is dropped: its files are the first to be removed.
                     if len(self._waiting) > _BACKLOG:
                         del self._waiting[next(iter(self._waiting))]
             # Its host chose how the upload looks, so the verdict speaks for this upload alone.
@@ -172,7 +173,7 @@ class Verification:
                     del self._waiting[one.workunit]
             case HostConvicted():
                 self._waiting = {name: one for name, one in self._waiting.items() if one.host != event.host}
-            case RolledBack() if not event.host:  # what was dropped with a liar's may still show another one
+            case RolledBack() if not event.host:  # an upload that was dropped with a liar's may itself be a lie
                 self._waiting = {name: one for name, one in self._waiting.items() if one.version not in event.dropped}
             case VersionEvaluated(split=split) if split == VALIDATION:
                 self._measured(event)
@@ -184,14 +185,14 @@ class Verification:
         self._kept_hosts.follow(recorded)
 
     def _compare_backends(self, event: UpdateApplied, host: str) -> None:
-        """Note a host whose uploads cannot be compared, from its first one on: it may upload anything."""
+        """Record a host whose uploads cannot be compared, from its first one on: it may upload anything."""
         if self._draws and event.backend not in ("", self._backend) and not self._hosts.is_incomparable(host):
             _log.info("%s: %s of %s draws other random numbers", self._run.name, event.backend, host)
             of = event.workunit, host, event.version
             self._incomparable[host] = UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False)
 
     def _measured(self, event: VersionEvaluated) -> None:
-        """Note a measure of the job: where it falls, somebody may have turned to lies."""
+        """Apply a measure of the job: where it falls, a host may have turned to lies."""
         self._monitor = self._monitor or Monitor.of_first(event)
         score = self._monitor.score(self._monitor.value(event))
         is_low = score < self._best - _FALL * abs(self._best)
@@ -199,7 +200,12 @@ class Verification:
         self._is_low, self._best = is_low, max(self._best, score)
 
     def next_events(self) -> list[Event]:
-        """Train on for a while, and tell what that shows. Raises Unavailable, JournalError."""
+        """Continue training for a time slice, and return the events that follow from it.
+
+        Raises:
+            Unavailable: A resource is missing now; call again.
+            JournalError: The journal cannot be read.
+        """
         # Before any training: each further upload of a liar that is folded has to be taken back as well.
         if convicted := self._hosts.to_convict:
             return list(convicted)
@@ -207,7 +213,7 @@ class Verification:
             told, self._incomparable = self._incomparable, {}
             return list(told.values())
         if self._check is None and self._has_tried and not self._trials.is_busy:
-            self._check = self._drawn()  # in turn: garbage under new names would keep lies from being found
+            self._check = self._drawn()  # in turn: garbage under new names must not use up all the time
         if self._check is None:
             tried = self._trials.next_event()
             if tried is not None or self._trials.is_busy:
@@ -248,7 +254,7 @@ class Verification:
         self._check = None
 
     def _end_of_verification(self) -> list[Event]:
-        """Tell once that nothing more is to be drawn, when all epochs are closed."""
+        """Return, once all epochs are closed, the event that no further upload is to be drawn."""
         version = self._history.version
         if not self._is_closing or version <= self._ended:
             return []
@@ -261,7 +267,7 @@ class Verification:
 
     @property
     def _draws_at_the_end(self) -> bool:
-        """Whether the job still waits for its last uploads to be looked at."""
+        """Whether the job still waits for the verification of its last uploads."""
         if not self._is_closing:
             return False
         hosts = self._hosts
@@ -282,11 +288,12 @@ class Verification:
         return None
 
     def _next(self) -> UpdateApplied | None:
-        """Return the next upload to draw, of the host with most unverified ones; those that agree come later."""
+        """Return the next upload to draw, of the host with most unverified ones; hosts that agreed come later."""
         waiting = [one for one in self._waiting.values() if one.host not in self._hosts.disputed]
         strange = [one for one in waiting if one.trust < LEAST_WEIGHT]
         usual = self._next_usual([one for one in waiting if one.trust >= LEAST_WEIGHT])
-        # In turn: a host that looks strange, and within rounding, would keep the lies of others from being found.
+        # In turn: otherwise a host that looks suspicious, but is within rounding, would keep the lies of others from
+        # being found.
         is_turn = usual is None or not self._was_strange
         return strange[-1] if strange and is_turn else usual
 
@@ -315,7 +322,11 @@ class Verification:
         return max(newest, key=lambda one: _rank(self._run.draw_secret, "verify", one.workunit))
 
     def _check_of(self, update: UpdateApplied) -> _Check:
-        """Raises WeightsFileError, WorkunitError, RunFolderError, Refused."""
+        """Prepare the retraining of an upload.
+
+        Raises:
+            WeightsFileError, WorkunitError, RunFolderError, Refused: Its files are gone or damaged.
+        """
         folder = self._run.folder
         if not folder.snapshot(update.base_version).exists():
             raise WeightsFileError(f"version {update.base_version} is not kept any more")
@@ -367,7 +378,7 @@ class Verification:
 
 
 def _agreement(update: UpdateApplied) -> float:
-    """Return how well a step agrees with those of the others and with the server's own."""
+    """Return how well a step agrees with those of other hosts and with the server's own."""
     return min((one for one in (update.cosine, update.reference_cosine) if one is not None), default=0.0)
 
 
@@ -379,5 +390,8 @@ def _at_other_rate(of: Staged) -> Staged:
 
 
 def _rank(secret: str, what_for: str, workunit: str) -> bytes:
-    """Return eight bytes to draw a workunit by, which no client can foretell: they depend on a secret of the run."""
+    """Return eight pseudo-random bytes to draw a workunit by.
+
+    No client can predict them, as they depend on a secret.
+    """
     return hashlib.sha256(f"{secret}\0{what_for}\0{workunit}".encode()).digest()[:8]

@@ -1,1 +1,1 @@
-"""The formats that client and server share: workunits, weights and their files. NumPy only."""
+"""The formats that client and server share: workunits, weights and their files. It needs NumPy only."""

@@ -1,4 +1,4 @@
-"""A checksum of float32 vectors against a disk's damage: the sum of 64-bit words, in any order (decision 054)."""
+"""A checksum of float32 vectors against disk damage: the sum of 64-bit words, in any order (decision 054)."""
 
 import json
 
@@ -12,7 +12,7 @@ Numbers = npt.NDArray[np.float32]
 
 
 class Checksum:
-    """The checksum of a vector that comes in blocks."""
+    """The checksum of a vector whose blocks are added one by one."""
 
     def __init__(self) -> None:
         self._sum = 0
@@ -31,7 +31,7 @@ class Checksum:
 
     @property
     def text(self) -> str:
-        """16 hex digits."""
+        """The checksum as 16 hex digits."""
         return f"{self._sum % _LIMIT:016x}"
 
 
@@ -50,5 +50,5 @@ def checksum_in(header: str) -> str:
     try:
         named = json.loads(header).get(_KEY, "")
     except (ValueError, AttributeError, RecursionError):
-        return ""  # whoever reads the header says what is wrong with it
+        return ""  # the reader of the header reports what is wrong with it
     return named if isinstance(named, str) else ""

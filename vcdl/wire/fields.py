@@ -1,8 +1,8 @@
 """Strict decoding of a JSON object into a frozen dataclass, by the types of its fields. Standard library only.
 
-Another machine wrote the text: whatever differs from the types raises WorkunitError. `Annotated[X, read]` has a reader
-of its own, which gets what was written and the field's name. A field of `NEWER` is one that older versions neither
-write nor know.
+Another machine wrote the text, so every deviation from the types raises WorkunitError. A field of the type
+`Annotated[X, read]` is decoded by the function `read`, which gets the raw value and the field's name. A field marked
+NEWER is unknown to older versions.
 """
 
 import json
@@ -16,14 +16,18 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from vcdl.errors import WorkunitError
 
 FORMAT = 3
-"""Format number of workunit.json and of an update's header; a client refuses any other."""
+"""Format number of workunit.json and of an update's header, because a client refuses any other."""
 NEWER = types.MappingProxyType({"newer": True})
-"""Metadata of a field that came after the format: its default is left out when written, and stands for its lack."""
+"""Metadata of a field added after the format: written unless it is the default, which stands for a missing one."""
 _T = TypeVar("_T")
 
 
 def read_object(cls: type[_T], content: str, what: str) -> _T:
-    """Decode the object that a JSON text is, with its format. Raises WorkunitError."""
+    """Decode the JSON object in a text, after checking its format.
+
+    Raises:
+        WorkunitError: It is not such an object.
+    """
     try:
         raw = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -51,7 +55,7 @@ def to_raw(value: Any) -> Any:
 
 
 def positive(raw: Any, key: str) -> int:
-    """Read a whole number from 1 on."""
+    """Decode a whole number ≥ 1."""
     if _count(raw, key) < 1:
         raise expected(key, "a whole number ≥ 1", raw)
     return int(raw)
@@ -108,7 +112,7 @@ def _value(kind: Any, raw: Any, key: str) -> Any:
 
 
 def text(raw: Any, key: str) -> str:
-    """Read a short text that is not empty."""
+    """Decode a short text that is not empty."""
     if not isinstance(raw, str) or not 0 < len(raw) <= 300:
         raise expected(key, "a short text", raw)
     return raw

@@ -1,4 +1,7 @@
-"""The file of the weights that no training changes, `frozen.h5`; it holds nothing of its job, so jobs share it."""
+"""Read and write `frozen.h5`, the weights that no training changes.
+
+Nothing in it is specific to a job, so jobs share it.
+"""
 
 import hashlib
 import json
@@ -16,16 +19,20 @@ _BLOCK_BYTES = 1 << 20
 
 
 def write_frozen(path: Path, vector: Vector) -> Frozen:
-    """Write weights of shape (n,), n ≥ 1; returns what names the file. Raises OSError."""
+    """Write weights of shape (n,), n ≥ 1, and return the file's identity.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     write_weights(path, vector, _HEADER, durable=True)
     return Frozen(vector.size, _sha256(path))
 
 
 def read_frozen(path: Path, expected: Frozen | None) -> Vector:
-    """Return the weights, shape (n,), or none: mapped from the file, which has been compared with its SHA-256.
+    """Return the weights, mapped from the file after a check of its SHA-256; shape (n,), or (0,) without a file.
 
-    Mapped, so that a file of some GB is never in memory together with the model: variables are set from its pages,
-    which the kernel drops again.
+    They are mapped, so that a file of some GB is never in memory together with the model: variables are set from its
+    pages, which the kernel drops again.
 
     Raises:
         WeightsFileError: The file is missing or another one.
@@ -34,7 +41,7 @@ def read_frozen(path: Path, expected: Frozen | None) -> Vector:
     if expected is None:
         return np.zeros(0, np.float32)
     try:
-        # By this process and with each model: the file lies for weeks on a volunteer's disk, shared by several jobs.
+        # Each time a model is loaded: the file stays on a volunteer's disk for weeks, shared by several jobs.
         digest = _sha256(path)
     except FileNotFoundError as error:
         raise WeightsFileError(f"{path.name} is missing: fetch the workunit's files again") from error

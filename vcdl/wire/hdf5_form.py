@@ -29,17 +29,17 @@ _SCALAR = bytes((2, 0, 0, 0))
 
 @dataclass(frozen=True)
 class Hdf5Dataset:
-    """A kind of dataset that a file may hold."""
+    """A kind of dataset that a file may contain."""
 
     name: bytes
     """Name of 7 letters, so that the header has the same offset in every file."""
     words: str
     item_bytes: int
     datatype: bytes
-    """The type in HDF5's encoding."""
+    """The number type in HDF5's encoding."""
 
     def described(self, sizes: range) -> str:
-        """Return the expected form for a message: with the exact number of elements, or the most that are possible."""
+        """Return the expected form for a message, with the exact number of elements or the highest possible one."""
         most = sizes.stop - 1
         return f"a plain {self.words.format(most if len(sizes) == 1 else f'at most {most}')}"
 
@@ -121,7 +121,7 @@ def _checked(data: bytes) -> bytes:
 
 @lru_cache(maxsize=64)  # a file is opened several times in a row, and in Python the sum of its header takes a while
 def _lookup3(data: bytes) -> int:
-    """Bob Jenkins' `hashlittle` (lookup3.c, 2006) with initial value 0: HDF5's checksum of its own structures."""
+    """Return HDF5's checksum of its structures: Bob Jenkins' `hashlittle` (lookup3.c, 2006) with initial value 0."""
     mask = 0xFFFFFFFF
     x: int
     y: int

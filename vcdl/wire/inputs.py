@@ -1,4 +1,7 @@
-"""Samples of several inputs, or labels of several outputs, as one structured array, a field each. NumPy only."""
+"""Samples of several inputs, or labels of several outputs, as one structured array with a field for each.
+
+NumPy only.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,9 +12,9 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 InputShape = Shape | Mapping[str, Shape]
-"""The shape of one sample; of a model with several inputs, by the input's name."""
+"""The shape of one sample; for a model with several inputs, a shape by each input's name."""
 Outputs = int | Mapping[str, int]
-"""Classes, or numbers to predict; of several outputs, by name."""
+"""Number of classes, or of predicted numbers; for several outputs, by each output's name."""
 
 
 def packed(arrays: Mapping[str, Array]) -> Array:
@@ -29,14 +32,14 @@ def parts_of(x: Array) -> dict[str, Array]:
 
 
 def each(change: Callable[[str, Array], Array], x: Array) -> Array:
-    """Apply a function to each input of some samples; a single input has the name ""."""
+    """Apply a function to each input of some samples, keeping their form; a single input has the name ""."""
     changed = {name: change(name, part) for name, part in parts_of(x).items()}
     return changed[""] if x.dtype.names is None else packed(changed)
 
 
 def as_keras_takes(x: Array) -> Array | dict[str, Array]:
-    """Return samples as a Keras model takes them: several inputs as a dict of arrays."""
-    # Fields of a sample lie next to each other in memory, and backends want each input in one piece (decision 042).
+    """Return samples in the form that a Keras model accepts: several inputs as a dict of arrays."""
+    # Fields of a sample are neighbours in memory, and backends want each input in one piece (decision 042).
     return x if x.dtype.names is None else {name: np.ascontiguousarray(part) for name, part in parts_of(x).items()}
 
 

@@ -1,4 +1,4 @@
-"""Pictures that travel as JPEG: `x` has the files, `ends` their ends, `shape` that of one."""
+"""Pictures stored as JPEG in a shard: `x` has the files' bytes, `ends` each file's end, `shape` a picture's shape."""
 
 import io
 from collections.abc import Callable
@@ -15,10 +15,14 @@ _Pixels = npt.NDArray[np.uint8]
 
 
 class JpegSamples:
-    """Pictures in memory or mapped, as an array of shape (n, height, width, channels) that decodes what is taken."""
+    """Pictures in memory or mapped, as an array of shape (n, height, width, channels) that decodes on access."""
 
     def __init__(self, data: npt.NDArray[Any], ends: npt.NDArray[Any], shape: npt.NDArray[Any]) -> None:
-        """Raises NpzError."""
+        """Check the arrays of a shard.
+
+        Raises:
+            NpzError: They do not describe pictures.
+        """
         if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype.kind != "i" or shape.shape != (3,):
             raise NpzError("no pictures as JPEG")
         begins = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
@@ -36,14 +40,18 @@ class JpegSamples:
         return len(self._ends)
 
     def __getitem__(self, some: Any, /) -> _Pixels:
-        """Return the decoded pictures of a slice, or at some indices. Raises NpzError."""
+        """Return the decoded pictures of a slice, or at some indices.
+
+        Raises:
+            NpzError: A picture is damaged.
+        """
         decode, shape = _decoder(self.shape[3]), self.shape[1:]
         places = np.arange(len(self))[some]
         pixels = np.empty((len(places), *shape), np.uint8)
         for at, place in enumerate(places):
             try:
                 picture = decode(self._data[self._begins[place] : self._ends[place]].tobytes())
-            except Exception as error:  # each library refuses a damaged file in its own way
+            except Exception as error:  # each library raises another kind of error for a damaged file
                 raise NpzError(f"picture {place} is no JPEG ({str(error)[:100]})") from error
             if picture.shape != shape:
                 raise NpzError(f"picture {place} has the shape {picture.shape}, expected {shape}")
@@ -70,7 +78,8 @@ def _decoder(channels: int) -> Callable[[bytes], _Pixels]:
 
     def decode(data: bytes) -> _Pixels:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as picture:
-            # The size stands in the picture's header, before its pixels take memory: a small file may claim any size.
+            # The size is in the picture's header, and is checked before its pixels need memory: a small file may claim
+            # any size.
             if max(picture.size) > _LONGEST_SIDE:
                 raise ValueError(f"{picture.size} pixels")
             pixels = np.asarray(picture.convert("RGB" if channels == 3 else "L"))
@@ -80,7 +89,11 @@ def _decoder(channels: int) -> Callable[[bytes], _Pixels]:
 
 
 def _of_tensorflow(channels: int) -> Callable[[bytes], _Pixels]:
-    """Raises NpzError."""
+    """Return a decoder by TensorFlow.
+
+    Raises:
+        NpzError: TensorFlow is not installed.
+    """
     try:
         import tensorflow as tf
     except ImportError as error:
@@ -89,7 +102,7 @@ def _of_tensorflow(channels: int) -> Callable[[bytes], _Pixels]:
         ) from error
 
     def decode(data: bytes) -> _Pixels:
-        # INTEGER_ACCURATE gives Pillow's pixels to the bit. TensorFlow's default is faster and rounds otherwise
+        # INTEGER_ACCURATE gives Pillow's pixels to the bit. TensorFlow's default is faster and rounds differently
         # (decision 079).
         pixels: _Pixels = tf.io.decode_jpeg(data, channels, dct_method="INTEGER_ACCURATE").numpy()
         return pixels

@@ -1,6 +1,7 @@
 """The signed statement of a job's newest weights.
 
-If a bit of it or of the weights is changed, clients keep the weights that they were sent. Standard library only.
+If a bit of the statement or of the weights is changed, clients keep the weights that they were sent. Standard library
+only.
 
 RSA with PKCS #1 v1.5 and SHA-256. The verifier builds the only valid padding and compares all of it, so nothing is
 parsed.
@@ -21,9 +22,9 @@ LEAST_BITS = 2048
 NEWEST_FILE, VERSION_FILE = "newest.h5", "newest_version"
 """Files that a task keeps with its inputs when it starts from the newest weights."""
 MOST_BYTES = 4096
-"""The longest signed statement."""
+"""Longest signed statement, in bytes; a longer answer is not read."""
 _CONTEXT = b"vcdl newest weights 1\n"
-"""Signed before the statement, so that no signature made for something else is one for weights."""
+"""Text that is signed before the statement, so that no signature made for another purpose is valid for weights."""
 _SHA256_INFO = bytes.fromhex("3031300d060960864801650304020105000420")
 """The beginning of a DigestInfo for SHA-256 (RFC 8017, 9.2)."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -32,7 +33,7 @@ _WEB = ("http://", "https://")
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The project's key for weights, which its app version carries."""
+    """The project's key for signing weights; the app version contains it."""
 
     modulus: int
 
@@ -63,13 +64,13 @@ class PublicKey:
 
 
 def signed_bytes(statement: str) -> bytes:
-    """Return the bytes that are signed."""
+    """Return the bytes that are signed for a statement."""
     return _CONTEXT + statement.encode()
 
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest published weights of a job."""
+    """The statement: version, place and digest of a job's newest weights."""
 
     job: str
     layout: str
@@ -104,7 +105,7 @@ def _newest(raw: dict[str, Any]) -> Newest:
     newest = Newest(**raw)
     texts = (newest.job, newest.layout, newest.url, newest.sha256)
     counts = (newest.version, newest.size_bytes)
-    # Signed, but by a server that may be of another version: the types are checked all the same.
+    # Signed, but perhaps by a server of another version, so the types are checked as well.
     if not all(type(text) is str for text in texts) or not all(type(n) is int and n >= 0 for n in counts):
         raise TypeError("a field is of the wrong kind")
     if not newest.url.startswith(_WEB) or not _SHA256.fullmatch(newest.sha256):

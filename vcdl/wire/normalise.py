@@ -1,4 +1,4 @@
-"""Normalisation of a model's inputs: `x ↦ x · scale + offset` in float32, or whole numbers as they are. NumPy only."""
+"""Normalise a model's inputs: `x ↦ x · scale + offset` in float32, or keep whole numbers. NumPy only."""
 
 from typing import Any
 
@@ -10,7 +10,11 @@ from vcdl.wire.workunit import Normalisation
 
 
 def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[Any]:
-    """Normalise `x`, (n, …), to float32; whole numbers that stay to int32. Raises ValueError where it does not fit."""
+    """Normalise `x`, shape (n, …), to float32; whole numbers that are kept, to int32.
+
+    Raises:
+        ValueError: It does not fit the normalisation.
+    """
     if normalisation.inputs or x.dtype.names is not None:
         by_name = dict(normalisation.inputs)
         if set(by_name) != set(x.dtype.names or ()):
@@ -23,7 +27,7 @@ def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[
     )
     if result.shape != x.shape:
         raise ValueError(f"{len(normalisation.scale)} scales do not fit data of shape {x.shape}")
-    # Most data have none, and the addition is a second pass over them.
+    # Most data have no offset, and the addition is a second pass over them.
     if any(normalisation.offset):
         result += np.asarray(normalisation.offset, np.float32)
     return result

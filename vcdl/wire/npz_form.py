@@ -1,4 +1,4 @@
-"""`.npz` files, read strictly: sizes are compared before memory is taken, nothing is unpickled. NumPy only."""
+"""Read `.npz` files strictly: sizes are checked before memory is allocated, and nothing is unpickled. NumPy only."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ _ENDING = ".npy"
 _MOST_DIMENSIONS = 64
 """NumPy's own limit on the dimensions of an array."""
 _INFLATES_AT_MOST = 1032
-"""Bytes that one byte of deflate can become at most, by its format: what claims more is refused unread."""
+"""Most bytes that one byte of deflate can become, by its format: a larger claim is refused unread."""
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED = 1
 """Bit of a zip member's flags; encrypted members are refused, as the password is unknown."""
@@ -39,15 +39,15 @@ _DAMAGED = (
 )
 """Exceptions of zipfile and NumPy for bytes that they cannot read."""
 _OF_THE_FILE = frozenset({None, errno.EINVAL, errno.EISDIR})
-"""Numbers of an OSError that is the file's own fault, as it is damaged or no file; any other is this machine's."""
+"""Numbers of an OSError that is the file's own fault, as it is damaged or no file; any other is the machine's."""
 
 
 class NpzError(ValueError):
-    """No `.npz` file, a damaged one, or one that holds something else than plain arrays."""
+    """Raised for a file that is no `.npz`, damaged, or has other content than plain arrays."""
 
 
 class NpzObjectsError(NpzError):
-    """An array of Python objects: they are pickled, and unpickling runs code."""
+    """Raised for an array of Python objects: they are pickled, and unpickling runs code."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ArrayHeader:
 
 
 class NpzFile:
-    """An open file."""
+    """An open `.npz` file."""
 
     def __init__(self, archive: zipfile.ZipFile, size_bytes: int) -> None:
         self._archive = archive
@@ -68,12 +68,21 @@ class NpzFile:
         """Names of the arrays, in the file's order."""
 
     def header(self, name: str) -> ArrayHeader:
-        """Shape and number type of an array that fits its member. Raises NpzError, OSError."""
+        """Return shape and number type of an array, after a check against the file's size.
+
+        Raises:
+            NpzError, OSError: It cannot be read.
+        """
         with _errors(), self._archive.open(self._member(name)) as member:
             return self._header(member, self._member(name))
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Return an array. Raises NpzError, OSError, and MemoryError for an array larger than the free memory."""
+        """Read an array.
+
+        Raises:
+            NpzError, OSError: It cannot be read.
+            MemoryError: It is larger than the free memory.
+        """
         self.header(name)
         with _errors(), self._archive.open(self._member(name)) as member:
             # The header was compared with the member's size by then, so NumPy allocates no more than the file can fill.
@@ -85,7 +94,8 @@ class NpzFile:
     def mapped(self, name: str) -> npt.NDArray[Any] | None:
         """Return an array memory-mapped, without verifying its checksum; None if it is compressed.
 
-        Raises NpzError, OSError.
+        Raises:
+            NpzError, OSError: It cannot be read.
         """
         header, member = self.header(name), self._member(name)
         if member.compress_type != zipfile.ZIP_STORED or self._archive.filename is None:
@@ -99,7 +109,11 @@ class NpzFile:
             return np.memmap(file, header.dtype, "r", begin, header.shape)
 
     def _member(self, name: str) -> zipfile.ZipInfo:
-        """Raises NpzError."""
+        """Return a member, after a check of its claimed size.
+
+        Raises:
+            NpzError: It is missing, encrypted, or claims an impossible size.
+        """
         try:
             member = self._archive.getinfo(name + _ENDING)
         except KeyError as error:
@@ -137,7 +151,12 @@ class NpzFile:
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[NpzFile]:
-    """Open a file. Raises NpzError, and OSError when this machine cannot read an existing file."""
+    """Open a file.
+
+    Raises:
+        NpzError: It is no `.npz` file, or damaged.
+        OSError: This machine cannot read an existing file.
+    """
     with ExitStack() as opened:
         with _errors():
             file = opened.enter_context(path.open("rb"))

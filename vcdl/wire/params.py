@@ -1,4 +1,4 @@
-"""The file of a version of the shared weights, params.h5: its header, with a checksum of the weights."""
+"""Read and write params.h5, a version of the shared weights: its header contains a checksum of the weights."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class ParamsHeader:
     version: int
     layout: str
     checksum: str = field(default="", compare=False)
-    """The sum of the weights (vcdl.wire.checksum); whoever reads them holds them to it."""
+    """The checksum of the weights (vcdl.wire.checksum), which readers verify; "": not checked."""
 
     def to_json(self) -> str:
         return json.dumps({"format": _FORMAT, **vars(self)})
@@ -41,6 +41,10 @@ class ParamsHeader:
 
 
 def write_params(path: Path, vector: Vector, header: ParamsHeader, *, durable: bool = False) -> None:
-    """Write a version of the shared weights with its checksum, as write_weights does. Raises OSError."""
+    """Write a version of the shared weights with its checksum, as write_weights does.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     vector = np.ascontiguousarray(vector, np.float32)
     write_weights(path, vector, replace(header, checksum=checksum_of(vector)).to_json(), durable=durable)

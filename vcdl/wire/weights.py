@@ -1,7 +1,7 @@
-"""The weights of a model that training changes, as one flat float32 vector with its layout, and their file.
+"""The trained weights of a model as one flat float32 vector, with its layout and its file.
 
 The HDF5 file (vcdl.wire.hdf5_form) has `weights`, shape (n,), and a JSON `header`. Everything is checked before memory
-is taken. NumPy only; Keras models are used through their methods.
+is allocated. NumPy only; Keras models are used through their methods.
 """
 
 import hashlib
@@ -29,25 +29,25 @@ Vector = npt.NDArray[np.float32]
 _FLOAT32 = np.dtype("<f4")
 _VARIANCE = "moving_variance"
 _STATISTICS = ("moving_mean", _VARIANCE)
-"""Path endings of the variables of batch normalisation that follow the data."""
+"""Path endings of batch normalisation's statistics."""
 SECOND_MOMENTS = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
-"""Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
+"""Name endings of the variables whose root Keras' optimizers divide by; such a variable is never negative."""
 _NEVER_TRAINED = ("/kernel", "/kernel_scale", "/embeddings", "/embeddings_scale", "/mean", "/variance", "/count")
 """Path endings of weights that no training changes in a trained layer: LoRA's base, a Normalization's statistics."""
 _BYTES = "int8"
-"""The type of weights that are packed by four into one place of the frozen weights."""
+"""The type of weights that are packed, four into one number of the frozen weights."""
 _MOMENTS = "/"
 """Path prefix of an optimizer's variables; no variable of a model has it."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable of a model and its place in the vector."""
+    """One variable of a model, with its place in the vector."""
 
     path: str
     shape: tuple[int, ...]
     offset: int
-    """Offset in elements."""
+    """Index of its first number in the vector."""
 
     @property
     def size(self) -> int:
@@ -55,7 +55,7 @@ class Variable:
 
     @property
     def is_trained(self) -> bool:
-        """Whether gradients move it: it is neither a statistic of batch normalisation nor an optimizer's variable."""
+        """Whether gradients train it: it is neither a statistic of batch normalisation nor an optimizer's variable."""
         return not (self.path.endswith(_STATISTICS) or self.path.startswith(_MOMENTS))
 
     @property
@@ -66,13 +66,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layout:
-    """The variables that training changes, in Keras' order, batch statistics included; then moments that travel."""
+    """The variables that training changes, in Keras' order with batch statistics, then the moments that are sent."""
 
     variables: tuple[Variable, ...]
 
     @cached_property
     def size(self) -> int:
-        """Length of the vector, in elements."""
+        """Length of the vector, in numbers."""
         return sum(variable.size for variable in self.variables)
 
     @cached_property
@@ -90,16 +90,16 @@ class Layout:
 
     @cached_property
     def statistics(self) -> list[tuple[int, int]]:
-        """Begin and end of the parts that follow the data instead of a gradient: batch normalisation and optimizers."""
+        """Begin and end of the parts that gradients do not train: statistics of batch normalisation, and moments."""
         return _joined(variable for variable in self.variables if not variable.is_trained)
 
     @cached_property
     def second_moments(self) -> list[tuple[int, int]]:
-        """Begin and end of the second moments of an optimizer, in order and not touching."""
+        """Begin and end of the parts with an optimizer's second moments, in order, neighbours joined."""
         return _joined(v for v in self.variables if v.path.startswith(_MOMENTS) and v.is_nonnegative)
 
     def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
-        """Cut numbers `begin` to `end` at statistics: slices relative to `begin`, and whether gradients train them."""
+        """Cut numbers `begin` to `end` at statistics; yield slices relative to `begin`, and whether trained."""
         at = begin
         for first, behind in self.statistics:
             if behind <= at or first >= end:
@@ -113,7 +113,7 @@ class Layout:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits over paths and shapes of the variables: models with the same one can exchange weights."""
+        """A hash of the variables' paths and shapes, 16 hex digits: models with the same one can exchange weights."""
         # Offsets follow from these, so a layout with the same paths and shapes is the same.
         shapes = [[variable.path, list(variable.shape)] for variable in self.variables]
         return hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
@@ -139,7 +139,7 @@ class Layout:
 
 
 def _joined(variables: Iterable[Variable]) -> list[tuple[int, int]]:
-    """Begin and end of variables that come in order; neighbours become one part."""
+    """Return begin and end of variables that come in order; neighbours become one part."""
     parts: list[tuple[int, int]] = []
     for variable in variables:
         begin, end = variable.offset, variable.offset + variable.size
@@ -165,7 +165,7 @@ def _frozen_ids(model: Any) -> set[int]:
     frozen = {id(weight) for weight in model.weights} - {id(weight) for weight in model.trainable_weights}
     if not frozen:
         return frozen
-    for layer in model._flatten_layers(include_self=False):  # `layers` leaves out what is in wrappers
+    for layer in model._flatten_layers(include_self=False):  # `layers` omits layers inside wrappers
         # Weights of layers inside a layer follow the inner layer's own flag.
         if layer.trainable:
             within = {id(weight) for part in layer._flatten_layers(include_self=False) for weight in part.weights}
@@ -174,14 +174,14 @@ def _frozen_ids(model: Any) -> set[int]:
 
 
 def flatten(model: Any) -> Vector:
-    """Return the weights of a Keras model that training changes as one float32 vector of shape (n,)."""
+    """Return a Keras model's trained weights as one float32 vector of shape (n,)."""
     return _flattened(trained_weights(model))
 
 
 def flatten_frozen(model: Any) -> Vector:
-    """Return the weights of a Keras model that no training changes as one float32 vector of shape (n,).
+    """Return a Keras model's frozen weights as one float32 vector of shape (n,).
 
-    Kernels of int8 are packed: the bytes of four numbers take one place, whose float32 means nothing.
+    Kernels of int8 are packed: the bytes of four numbers become one float32, whose value means nothing.
     """
     weights = frozen_weights(model)
     vector, begin = np.zeros(sum(map(_places, weights)), np.float32), 0
@@ -252,7 +252,7 @@ def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = Fa
 def write_dataset(
     path: Path, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview], header: str, *, durable: bool = False
 ) -> None:
-    """Write a file of the one form with `parts` in order as its data, as write_weights does. Raises OSError."""
+    """Write a file of the form vcdl.wire.hdf5_form, with `parts` in order as its data. Raises OSError."""
     start = _start(header, dataset, parts)
     with atomic_write(path, durable=durable) as temporary, temporary.open("wb") as file:
         file.write(start)
@@ -260,7 +260,10 @@ def write_dataset(
 
 
 def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callable[[str], str]) -> None:
-    """Change a file's header, in place; a kill may damage it. Raises WeightsFileError, FileUnavailable, OSError."""
+    """Change a file's header in place; a kill meanwhile may damage the file.
+
+    Raises WeightsFileError, FileUnavailable, OSError.
+    """
     with opened_dataset(path, dataset, sizes) as opened:
         opened.file.seek(opened.data_at)
         # The header's length moves the data, so the file is written anew behind it.
@@ -287,7 +290,10 @@ def read_header(path: Path, size: int) -> str:
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
-    """Read a file of exactly `size` numbers; vector and header. Raises WeightsFileError, FileUnavailable."""
+    """Read a file of exactly `size` numbers, and return its vector and header.
+
+    Raises WeightsFileError, FileUnavailable.
+    """
     with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
         file.read(0, vector)
@@ -305,10 +311,13 @@ class WeightsFile:
         self._size = opened.size
         self._named = checksum_in(opened.header)
         self._checksum, self._summed = Checksum(), 0
-        """The checksum of the first `_summed` numbers."""
+        """The checksum of the first `_summed` numbers, and their number."""
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read the weights from `begin` on into `out`, in order. Raises WeightsFileError, FileUnavailable."""
+        """Read the weights from `begin` on into `out`. The checksum is verified if all are read in order.
+
+        Raises WeightsFileError, FileUnavailable.
+        """
         missing = out.view(np.uint8).data
         try:
             self._file.seek(self._weights_at + 4 * begin)
@@ -326,7 +335,8 @@ class WeightsFile:
     def _check(self, begin: int, numbers: Vector) -> None:
         if begin == 0:
             self._checksum, self._summed = Checksum(), 0
-        # Blocks that are not read in order cannot be summed. Whoever reads only a part gets no verdict on the whole.
+        # Blocks that are not read in order cannot be summed. A caller that reads only a part gets no verdict on the
+        # whole.
         if begin != self._summed:
             return
         self._checksum.add(numbers, begin)
@@ -344,7 +354,7 @@ def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
 
 @dataclass(frozen=True)
 class OpenedDataset:
-    """An open file of the one form; its data have not been read."""
+    """An open file of the form vcdl.wire.hdf5_form, whose data have not been read."""
 
     file: FileIO
     header: str
@@ -356,7 +366,10 @@ class OpenedDataset:
 
 @contextmanager
 def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[OpenedDataset]:
-    """Open a file of the one form with a size among `sizes`, checked before data. Raises as `opened_weights`."""
+    """Open a file with a number of elements among `sizes`, after checking its form but not its data.
+
+    Raises WeightsFileError, FileUnavailable.
+    """
     try:
         with path.open("rb", buffering=0) as file:
             start = file.read(PREFIX_LIMIT_BYTES)

@@ -15,25 +15,25 @@ INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
 DESCRIPTION_FILE, MODEL_FILE, PARAMS_FILE, SHARD_FILE = INPUT_FILES
 DESCRIPTION_SUFFIX = ".json"
 FROZEN_FILE = "frozen.h5"
-"""Logical name of one more input, where the job's model has weights that no training changes."""
+"""Logical name of a further input, where the job's model has frozen weights."""
 OUTPUT_FILE = "update.h5"
 
 STAGES = ("host", "start", "build", "prepare", "first", "paused", "checkpoint", "write")
 """Stages of a subtask that only its client can time (vcdl.profile): files there → process start → Keras imported →
 model built → inputs read → first batch, where it compiles; suspended or throttled; checkpoints; weights fetched from
-the device.
-"""
+the device."""
 # More levels of lists and objects than the arguments of any part of Keras have, and few enough for safe recursion.
 _DEEPEST = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
-"""Attempts of a turn, so that a name tells the turn: more than a subtask usually has (`attempt_after` otherwise)."""
+"""First attempt number of the second turn, so that a name contains its turn: a turn usually needs fewer attempts
+(`attempt_after` otherwise)."""
 _OWN = 1_000_000_000
-"""Added to the number of an attempt of the server's own, so that no number of failures of hosts leads to one."""
+"""Added to the attempt number of the server's own training, so that no number of failures of hosts reaches it."""
 _MORE = 10 * _OWN
 """Added for each ten thousand attempts within a turn, as hosts may fail many times a second."""
 NAME_FORM = r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})"
-"""The form of a workunit's name, in which no name leads out of a folder."""
+"""The pattern of a workunit's name, which cannot lead out of a folder."""
 _NAME = re.compile(NAME_FORM)
 
 
@@ -61,13 +61,17 @@ def _checksum(raw: Any, key: str) -> str:
 
 
 def _hex(raw: Any, key: str) -> str:
-    """Raises TypeError, ValueError for what is no bytes in hex digits."""
+    """Decode bytes in hex digits.
+
+    Raises:
+        TypeError, ValueError: It is no such text.
+    """
     return bytes.fromhex(raw).hex()
 
 
 @dataclass(frozen=True)
 class Named:
-    """An object that Keras knows by name (an optimizer, a loss, a metric) with its arguments."""
+    """An object that Keras knows by name (an optimizer, a loss, a metric), with its arguments."""
 
     name: str
     arguments: Annotated[Mapping[str, Any], _arguments] = field(default_factory=dict)
@@ -80,9 +84,9 @@ class Normalisation:
     scale: tuple[float, ...] = (1.0,)
     offset: tuple[float, ...] = (0.0,)
     integers: bool = False
-    """Whether x are whole numbers that stay what they are, in int32; scale and offset are not used then."""
+    """Whether x are whole numbers that stay unchanged, in int32, without scale and offset."""
     inputs: tuple[tuple[str, "Normalisation"], ...] = ()
-    """Each input by its name, of a model with several; nothing else is used then."""
+    """Input's name → its normalisation, for a model with several inputs; the other fields are not used then."""
 
     def __post_init__(self) -> None:
         if any(of_input.inputs for _, of_input in self.inputs):
@@ -94,7 +98,7 @@ SharedOptimizerState = Literal["auto", "none", "second_moment", "all"]
 
 @dataclass(frozen=True)
 class Output:
-    """One of several outputs: its loss counts `weight` times in the sum."""
+    """One of several outputs; its loss has the factor `weight` in the sum."""
 
     name: str
     """Keras' name of the output."""
@@ -109,18 +113,18 @@ class Training:
 
     optimizer: Named
     learning_rate: float
-    """The rate of this training itself: what the job's schedule and scaling make of its peak is in it."""
+    """The rate of this training, with the job's schedule and scaling applied to its peak."""
     batch_size: Annotated[int, positive]
     local_epochs: Annotated[int, positive]
     loss: Named
     metrics: tuple[Named, ...] = ()
     normalisation: Normalisation = Normalisation()
     share_optimizer_state: SharedOptimizerState = "none"
-    """The part of the optimizer's state that travels with the weights; auto: the second moment, if it keeps one."""
+    """The part of the optimizer's state that is sent with the weights; auto: the second moment, if it keeps one."""
     outputs: tuple[Output, ...] = ()
     """The outputs of a model with several; `loss` and `metrics` are not used then."""
     target_s: float | None = field(default=None, metadata=NEWER)
-    """Seconds of training after which a subtask ends, with the part that is trained; None: it is trained to its end."""
+    """Seconds of training after which a subtask ends, with the part trained by then; None: all of it is trained."""
 
     def without_metrics(self) -> "Training":
         """Return the settings without metrics, for callers that only read the loss."""
@@ -136,20 +140,21 @@ class Transport:
     compress: bool = False
     """Whether the codecs' output is also compressed, without loss."""
     feedback: bool = field(default=False, metadata=NEWER)
-    """Whether a host keeps what its codec left out, and sends it with its next upload of the job."""
+    """Whether a host keeps the residual of its codec, and adds it to its next upload of the job."""
     moment_block: Annotated[int, positive] = field(default=1, metadata=NEWER)
-    """Neighbouring second moments that travel as their mean, where a codec rounds."""
+    """Number of neighbouring second moments that are sent as their mean, where a codec rounds."""
     upload_share: float | None = field(default=None, metadata=NEWER)
-    """The most time of sending, in that of training, to which a codec of variable length keeps; None: its own."""
+    """The most seconds of sending, as a fraction of those of training, for a codec of variable length; None: the
+    codec's own."""
 
 
 PLAIN = Transport()
-"""Every bit, in plain weights files."""
+"""Transport without loss, in plain weights files."""
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """The file of the weights that no training changes."""
+    """The identity of the file of frozen weights."""
 
     size: Annotated[int, positive]
     """Number of weights."""
@@ -170,13 +175,13 @@ class Workunit:
     training: Training
     transport: Transport = PLAIN
     frozen: Frozen | None = None
-    """None: training changes all weights, and there is no such file."""
+    """The file of frozen weights; None: the model has none."""
     newest: str | None = None
     """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
     begins: int | None = field(default=None, metadata=NEWER)
-    """The place in the endless order of its shard (vcdl.client.batches) at which it begins; None: it has its own."""
+    """Where it starts in its shard's endless order (vcdl.client.batches); None: it has an order of its own."""
     taken: Annotated[str, _hex] | None = field(default=None, metadata=NEWER)
-    """Which uploads count (vcdl.wire.taken), as hex digits; None where hosts keep nothing of their uploads."""
+    """Which uploads were applied (vcdl.wire.taken), as hex digits; None where hosts keep no residuals."""
 
     @property
     def name(self) -> str:
@@ -185,7 +190,7 @@ class Workunit:
 
     @property
     def description_file(self) -> str:
-        """The physical name of its workunit.json, where all workunits' files lie in one folder."""
+        """The physical name of its workunit.json, where all workunits' files are in one folder."""
         return f"{self.name}{DESCRIPTION_SUFFIX}"
 
     def to_json(self) -> str:
@@ -211,7 +216,7 @@ class UpdateHeader:
     layout: str
     """Fingerprint of the model's layout."""
     samples: int
-    """Training samples seen, over all local epochs."""
+    """Number of training samples seen, over all local epochs."""
     fraction: float
     """Trained fraction of the subtask: 1, or less after "finish now"."""
     train_s: float
@@ -219,15 +224,16 @@ class UpdateHeader:
     loss: float
     """Mean training loss of the last local epoch."""
     codec: str = "float32"
-    """The label of the vcdl.codecs.Encoding of its weights."""
+    """The label of the encoding of its weights (vcdl.codecs.Encoding)."""
     backend: str = "unknown"
-    """Keras' backend, which draws random numbers."""
+    """Keras' backend, which determines random numbers."""
     times_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each of STAGES, over all restarts; a stage of none is left out. `first` is a part of `train_s`."""
+    """Stage → seconds over all restarts, for STAGES; a stage without time is left out. `first` is a part of `train_s`.
+    """
     base_checksum: Annotated[str, _checksum] = field(default="", metadata=NEWER)
-    """The checksum in the header of the weights that it began with; "": of an older client."""
+    """The checksum in the header of the weights that it started from; "": from an older client."""
     machine: str = field(default="", metadata=NEWER)
-    """Version, processor and memory of the client in words, for people; "": of an older client."""
+    """Version, processor and memory of the client in words, for people; "": from an older client."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **to_raw(self)}, sort_keys=True)
@@ -242,12 +248,12 @@ class UpdateHeader:
 
 
 def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
-    """Return the name of the unit that is applied exactly once: a shard in an epoch, and once more in each turn."""
+    """Return the name of the unit that is applied exactly once: a shard in an epoch, and a turn above 0."""
     return f"e{epoch:04d}_s{shard:03d}" + (f"_t{turn}" if turn else "")
 
 
 def attempt_after(attempt: int) -> int:
-    """Return the number of the next attempt at a subtask, among those with the same updates taken back."""
+    """Return the number of the next attempt at a subtask in the same turn."""
     # The number after the last of a turn would begin the next turn, so further attempts are numbered far above all
     # turns.
     return attempt + 1 if (attempt + 1) % _TURN else attempt + 1 - _TURN + _MORE
@@ -261,7 +267,8 @@ class WorkunitName:
     epoch: int
     shard: int
     attempt: int
-    """The number of the attempt, from 0; each turn begins with the next ten thousand, and more lie far above them."""
+    """The number of the attempt, from 0; each turn begins with the next ten thousand, and further ones are far above.
+    """
     base_version: int
 
     def __str__(self) -> str:
@@ -269,27 +276,27 @@ class WorkunitName:
 
     @property
     def subtask(self) -> str:
-        """`e0003_s017`: the unit that is applied exactly once, whichever attempt brings it."""
+        """`e0003_s017`: the unit that is applied exactly once, whichever attempt is uploaded."""
         return subtask_name(self.epoch, self.shard, self.turn)
 
     @property
     def turn(self) -> int:
-        """How many applied updates of this shard in this epoch were reverted before."""
+        """Number of earlier updates of this shard in this epoch that were taken back."""
         return self.attempt % _OWN // _TURN
 
     @property
     def attempt_in_turn(self) -> int:
-        """The attempt at this subtask, from 0."""
+        """The number of the attempt in its turn, from 0."""
         return self.attempt % _TURN + self.attempt // _MORE * _TURN
 
     @property
     def is_own(self) -> bool:
-        """Whether the server trains it itself, and no host ever gets it (vcdl.trust.trials)."""
+        """Whether the server trains it itself, so that no host gets it (vcdl.trust.trials)."""
         return self.attempt % _MORE >= _OWN
 
     @property
     def own_attempt(self) -> int:
-        """The server's own attempt that begins from the weights of this one."""
+        """The attempt number of the server's own training from the same weights."""
         return self.attempt + _OWN
 
     @property
@@ -299,7 +306,7 @@ class WorkunitName:
 
     @property
     def next_turn(self) -> int:
-        """The first attempt once the update that this one brought is taken back."""
+        """The first attempt number once this attempt's update is taken back."""
         return (self.turn + 1) * _TURN
 
     @classmethod

@@ -1,1 +1,1 @@
-"""YAML files with a schema: read with line numbers, checked, refused in words."""
+"""Read and check YAML files by a schema, with an error message for each mistake."""

@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file that a command takes."""
+    """A kind of YAML file that a command accepts."""
 
     name: str
-    """Its name in messages, with the article: `a job file`."""
+    """Its noun with the article, for messages: `a job file`."""
     guide: str
-    """The document that explains its keys."""
+    """Path of the document that explains its keys."""
     option: str
-    """The option that replaces one of its keys."""
+    """The command-line option that replaces one of its keys."""
     own_keys: frozenset[str]
     """Top-level keys that no other kind has."""
 

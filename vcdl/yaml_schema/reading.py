@@ -38,12 +38,12 @@ _RESOLVERS = (
 
 
 class Problem(NamedTuple):
-    """One mistake, and its place."""
+    """One mistake, with its place in the file."""
 
     at: Place
     message: str
     line: int | None = None
-    """Counted from 1; None: the line of `at`."""
+    """The line, counted from 1; None: the line of `at`."""
 
 
 class ProblemsError(ValueError):
@@ -63,14 +63,14 @@ class Document:
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     settings: dict[Place, str] = field(default_factory=dict)
-    """Places that the command line replaced, with the setting as it was given."""
+    """Place → the command-line setting that replaced it, as given."""
 
     def setting_of(self, at: Place) -> str | None:
         """Return the setting of the command line that a place comes from; None if it comes from the file."""
         return next((self.settings[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.settings), None)
 
     def line_of(self, at: Place) -> int:
-        """Line of a place, or of the nearest place around it that the file has."""
+        """Return the line of a place, or of the nearest enclosing place that the file has."""
         while at and at not in self.lines:
             at = at[:-1]
         return self.lines.get(at, 1)

@@ -1,4 +1,4 @@
-"""Sections of a YAML file: how one is read, what is said of its mistakes, and keys that take one of several."""
+"""Sections of a YAML file: read and check them, word their mistakes, and validate keys with several kinds of one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     foreign_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Keys that other programs have, each with what takes its place here."""
+    """Key of another program → what replaces it here."""
 
 
 _Kind = TypeVar("_Kind", bound=Section)
@@ -77,7 +77,7 @@ def load_section(
 
 
 def section_of(schema: type[_Kind], values: Mapping[str, Any], origin: str) -> _Kind:
-    """Check values of no file, paths not looked up; `origin` stands before a problem. Raises JobError."""
+    """Check values that come from no file, without checking paths; `origin` precedes each problem. Raises JobError."""
     try:
         return schema.model_validate(values)
     except ValidationError as error:
@@ -187,7 +187,7 @@ def section_or_nothing(section: type[Section]) -> PlainValidator:
 
 
 def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Problem]:
-    """Pydantic's findings in our words. Our own validators raise ValueError with the finished sentence."""
+    """Yield pydantic's findings as Problems. VCDL's validators raise ValueError with the finished sentence."""
     for item in error.errors(include_url=False):
         at, cause = item["loc"], item.get("ctx", {}).get("error")
         # Our own validators name the place inside their value. Pydantic knows only the value's.
@@ -228,7 +228,7 @@ def _fields(section: type[Section]) -> dict[str, Any]:
 
 
 def exactly_one(section: Section, *keys: str) -> None:
-    """Raise ValueError unless exactly one of the section's keys has a value."""
+    """Check that exactly one of the section's keys has a value. Raises ValueError."""
     given = [key.rstrip("_") for key in keys if getattr(section, key) is not None]
     if len(given) != 1:
         known = ", ".join(key.rstrip("_") for key in keys)

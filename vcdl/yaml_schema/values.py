@@ -83,7 +83,7 @@ def count_or_fraction() -> PlainValidator:
 
 
 def true_or_false() -> PlainValidator:
-    """`true` or `false`."""
+    """Return a validator for `true` or `false`."""
 
     def check(value: Any) -> bool:
         if not isinstance(value, bool):
@@ -113,7 +113,7 @@ def expected_one_of(known: tuple[str, ...], value: Any) -> ValueError:
 
 
 def text(pattern: str, what: str) -> PlainValidator:
-    """Text that matches the whole pattern."""
+    """Return a validator for text that matches the whole pattern."""
     compiled = re.compile(pattern, re.ASCII)
 
     def check(value: Any) -> str:
@@ -125,7 +125,7 @@ def text(pattern: str, what: str) -> PlainValidator:
 
 
 def function_path() -> PlainValidator:
-    """`package.module:function`."""
+    """Return a validator for `package.module:function`."""
     return text(FUNCTION.pattern, "package.module:function")
 
 
