@@ -11,6 +11,7 @@ import vcdl
 from vcdl.api.lookups import looked_up, split_off
 from vcdl.errors import DataError
 
+pytestmark = [pytest.mark.keras, pytest.mark.slow]
 WORDS = ["a good film", "bad", "good good", "a bad bad film"]
 
 
