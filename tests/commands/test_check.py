@@ -38,6 +38,18 @@ def test_a_run_that_needs_more_memory_than_is_free_is_noted(
     assert "note   a run here needs about 1.6 GiB of memory, and 1.0 GiB are free: set grid > workers" in shown
 
 
+def test_shards_of_few_classes_are_noted_with_what_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = np.random.default_rng(1).random((400, 3)), np.arange(400) % 4
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, site_train=y, day_train=np.arange(400) // 100)
+    job = tmp_path / "job.yaml"
+    job.write_text("name: a\nmodel: {builtin: mlp}\ndata: {npz: d.npz, by: site, shards: 4}\n")
+    assert check(job) is ExitCode.OK
+    assert "shards cut by site hold few classes each (label entropy 0.00 of that" in capsys.readouterr().out
+    assert check(job, ["data.by=day"]) is ExitCode.OK
+    assert check(job, ["update.staleness_damping=0.6"]) is ExitCode.OK
+    assert "few classes each" not in capsys.readouterr().out
+
+
 def test_rounds_of_uploads_are_told_with_what_they_cost_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
     """1 150 images in 4 shards, ten epochs."""
     assert check(DIGITS, ["grid.workers=2", "training.batch_size=16"]) is ExitCode.OK

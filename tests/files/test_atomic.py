@@ -214,3 +214,19 @@ def test_where_a_folder_has_no_links_a_secret_is_kept_all_the_same(
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     assert keep_first(tmp_path / "key", b"one") == b"one"
     assert keep_first(tmp_path / "key", b"two") == b"one"
+
+
+def test_a_secret_that_does_not_fit_on_the_disk_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The half was kept as the secret, and each later process took it for whole."""
+
+    def write_half(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    with pytest.raises(OSError, match="No space left"):
+        keep_first(tmp_path / "key", b"one")
+    assert list(tmp_path.iterdir()) == []

@@ -120,5 +120,13 @@ def test_a_layer_that_is_frozen_in_part_is_refused_as_no_json_says_so(tmp_path: 
 def test_a_message_ends_its_list_of_layers_at_a_whole_name(tmp_path: Path) -> None:
     stack = [layers.Dense(2, name=f"a_layer_with_a_long_name_{at:03}") for at in range(40)]
     (tmp_path / "model.json").write_text(keras.Sequential([keras.Input((2,)), *stack]).to_json())
-    with pytest.raises(ModelError, match=r"_\d{3}, …; `vcdl describe` lists all$"):
+    with pytest.raises(ModelError, match=r"_\d{3}, …; `vcdl describe JOB.yaml --set model.train=null` lists all$"):
+        build_model(ModelSettings(keras_json=tmp_path / "model.json", train=("zzz",)), (2,), 2)
+
+
+def test_a_message_survives_a_name_that_is_longer_than_it(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text(
+        keras.Sequential([keras.Input((2,)), layers.Dense(2, name="a" * 400)]).to_json()
+    )
+    with pytest.raises(ModelError, match="known here: aaa"):
         build_model(ModelSettings(keras_json=tmp_path / "model.json", train=("zzz",)), (2,), 2)

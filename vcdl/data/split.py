@@ -81,7 +81,7 @@ def grouped(groups: Array, shards: int) -> tuple[Indices, ...]:
     order = np.argsort(groups, kind="stable")
     begins = np.flatnonzero(np.diff(groups[order], prepend=groups[order[0]] - 1))
     if len(begins) < shards:
-        return tuple(part for group in _halved(np.split(order, begins[1:]), shards) for part in group)
+        return tuple(part for group in _split_evenly(np.split(order, begins[1:]), shards) for part in group)
     cuts = [0]
     for left in range(shards - 1, 0, -1):
         even = cuts[-1] + (len(order) - cuts[-1]) / (left + 1)
@@ -90,7 +90,7 @@ def grouped(groups: Array, shards: int) -> tuple[Indices, ...]:
     return tuple(np.split(order, cuts[1:]))
 
 
-def _halved(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
+def _split_evenly(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
     """Split groups into `shards` parts; each further part is taken from the group whose parts are the largest."""
     parts = [1] * len(groups)
     for _ in range(shards - len(groups)):

@@ -67,10 +67,12 @@ def keep_first(path: Path, content: bytes) -> bytes:
         temporary.touch(PRIVATE_MODE, exist_ok=False)
         try:
             temporary.write_bytes(content)
-            with contextlib.suppress(FileExistsError):
+            try:
                 path.hardlink_to(temporary)
-        except OSError:  # some network folders have no links: there the last one wins
-            temporary.replace(path)
+            except FileExistsError:  # another process was first
+                pass
+            except OSError:  # some network folders have no links: there the last one wins
+                temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
     return path.read_bytes()

@@ -32,7 +32,9 @@ def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool 
             known = sorted({name for _, names in layers for name in names})
             hint = nearest(pattern, known)
             if len(hint) > _HINT:
-                hint = f"{hint[: hint.rindex(', ', 0, _HINT)]}, …; `vcdl describe` lists all"
+                unset = ".".join(key.split(" > ")[:2])  # else describe refuses the job by this very pattern
+                whole = hint[:_HINT].rpartition(", ")[0] or hint[:_HINT]
+                hint = f"{whole}, …; `vcdl describe JOB.yaml --set {unset}=null` lists all"
             raise ModelError(f"{key}: no layer with weights is named {pattern!r}; {hint}")
         named |= found
     return named

@@ -84,7 +84,7 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}
         values["model"]["keras"] = "model.keras"
         path, drawn_layers = _built(job, folder)
-        if job.model.lora is not None and job.model.train is None:
+        if drawn_layers and job.model.lora is not None and job.model.train is None:
             values["model"]["train"] = list(drawn_layers)  # the service cannot see which weights the preset lacked
         yield "model.keras", path
     for section, key, name in (

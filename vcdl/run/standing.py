@@ -170,7 +170,7 @@ class JobRow:
     """The monitor's value at the last measured epoch, as text."""
     mean: float | None
     score: float | None
-    """That value as a number, with its sign changed where smaller is better."""
+    """The monitor's mean, negated where a smaller value is better, so that jobs can be ranked by it."""
     share: int | None
     """The job's share of the clients; None where it does not share them."""
     hosts: int

@@ -90,9 +90,14 @@ class ColumnFacts:
         return self.kind == "whole" and self.counts_up and self.rows >= 10
 
     @property
+    def is_mostly_new(self) -> bool:
+        """Whether the counted values, text or whole numbers, are more than half as many as their rows."""
+        return len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
+
+    @property
     def hardly_repeats(self) -> bool:
         """Whether the column is text and has more different values than half of its rows."""
-        return self.kind == "text" and len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
+        return self.kind == "text" and self.is_mostly_new
 
     @property
     def is_measured(self) -> bool:

@@ -7,9 +7,6 @@ from vcdl.data.readers.columns import columns_of, label_role, likeliest_label
 from vcdl.data.readers.table_file import arrow, is_table, opened_table, table_files
 from vcdl.errors import DataError, nearest
 
-_FEW_CLASSES = 10
-"""As many labels may be classes in a table of any length, because a first try often has a dozen rows."""
-
 
 def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
     """Write a table's texts, one line `label<TAB>text` each.
@@ -34,6 +31,11 @@ def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
     if label is not None and label not in columns:
         raise DataError(f"{path.name} has no column {label}; {nearest(label, columns)}"[:500])
     target = likeliest_label(columns) if label is None else columns[label]
+    if target.is_mostly_new:
+        raise DataError(
+            f"{path.name}: the values of column {target.name} hardly repeat, so they name no classes: name another "
+            f"column by --label: {', '.join(columns)}"[:500]
+        )
     texts = [column for column in columns.values() if column.kind == "text" and column is not target]
     if not texts:
         raise DataError(
@@ -41,20 +43,14 @@ def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
         )
     text = max(texts, key=lambda column: sum(map(len, column.values)) / max(1, len(column.values)))
     types = {target.name: arrow().string(), text.name: arrow().string()}
-    names: set[str] = set()
-    rows = 0
     with output.open("w", encoding="utf-8") as lines:
         for file in table_files(path):
             with opened_table(file) as table:
                 for batch in table.batches(list(types), types):
                     pairs = zip(*(batch.column(name).to_pylist() for name in types), strict=True)
-                    kept = [(" ".join(str(name).split()), words) for name, words in pairs if name is not None and words]
-                    lines.writelines(f"{name}\t{' '.join(words.split())}\n" for name, words in kept)
-                    names.update(name for name, _ in kept)
-                    rows += len(kept)
-    if len(names) > max(_FEW_CLASSES, rows // 2):
-        raise DataError(
-            f"{path.name}: the values of column {target.name} hardly repeat, so they name no classes: name another "
-            f"column by --label: {', '.join(columns)}"[:500]
-        )
+                    lines.writelines(
+                        f"{' '.join(str(name).split())}\t{' '.join(words.split())}\n"
+                        for name, words in pairs
+                        if name is not None and words
+                    )
     return f"{text.name}: text → tokens", target.line(label_role(label))
