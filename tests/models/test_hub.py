@@ -19,6 +19,7 @@ from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
 from vcdl.models.build import build_model
 from vcdl.models.hub import preset_model, write_preset
+from vcdl.remote.parcel import parcel_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.results import export_preset, newest_version
 from vcdl.run.run import Run
@@ -87,6 +88,18 @@ def test_lora_leaves_no_layer_frozen_whose_weights_were_drawn(
     kernels = {weight.path.split("/")[-2] for weight in model.trainable_weights if weight.path.endswith("/kernel")}
     assert {name.removeprefix("bert_backbone_") for name in kernels} == whole
     assert any("lora_kernel_a" in weight.path for weight in model.trainable_weights)
+
+
+@pytest.mark.parametrize(("classes", "train"), [(2, None), (3, ["logits"])])
+def test_a_service_is_told_which_layers_the_preset_had_no_weights_for(
+    classes: int, train: list[str] | None, bert: Path, tmp_path: Path
+) -> None:
+    """It gets the model as a file, in which drawn weights look like any others."""
+    np.savez(tmp_path / "d.npz", x_train=np.ones((60, LENGTH), np.int32), y_train=np.arange(60) % classes)
+    (tmp_path / "job.yaml").write_text(f"name: a\nmodel: {{hub: {bert}, lora: {{rank: 2}}}}\ndata: {{npz: d.npz}}\n")
+    with parcel_of(tmp_path / "job.yaml") as parcel:
+        model = json.loads(parcel.job)["model"]
+    assert (model["keras"], model.get("train")) == ("model.keras", train)
 
 
 def test_data_with_all_inputs_bring_their_own(bert: Path) -> None:
