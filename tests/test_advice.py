@@ -10,9 +10,9 @@ _QUOTES = {"quote", "quoted", "for_shell"}
 _PLAIN = {
     "name", "client.name", "server", "pid", "names[0]", "self.name", "template", "folder.kind.begun_by",
     "kind.begun_by", "job['name']", "self.extra", "extra", "file.suffix", "settings.name", "job.name",
-    "again",
+    "again", "unset",
 }  # fmt: skip
-"""Names of jobs, projects and extras, numbers, and what was quoted before."""
+"""Names of jobs, projects and extras, keys of the job file, numbers, and what was quoted before."""
 
 
 def _values_in_commands(text: ast.JoinedStr) -> Iterator[str]:
