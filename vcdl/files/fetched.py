@@ -87,7 +87,7 @@ def address_of(text: str) -> Address | None:
         raise ValueError("behind # stands sha256= with 64 of 0-9 and a-f, as sha256sum prints them")
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        raise ValueError(f"{scheme}:// with a user or a password: leave them out, the machine's credentials are taken")
+        raise ValueError(f"{scheme}:// with a user or a password: remove them, the machine's credentials are used")
     if parts.query and scheme in ("s3", "gs"):
         raise ValueError(f"{scheme}:// takes no ? and what follows: an endpoint of your own is AWS_ENDPOINT_URL")
     if scheme == "http" and not found:
@@ -216,7 +216,11 @@ class _Fetch:
         return self._address.copy / file.name if file.name else self._address.copy
 
     def _fetched(self, file: RemoteFile) -> RemoteFile:
-        """Fetch a file, from the byte where the last try ended; returns it as it was then."""
+        """Download a file, resuming after the bytes of an interrupted try.
+
+        Returns:
+            The file as the server described it in its answer, which may be newer than `file`.
+        """
         path = self._path(file)
         part = path.with_name(f"{path.name}{_PART}")
         note = self._address.folder / f"{hashlib.sha256(file.name.encode()).hexdigest()[:16]}.identity"

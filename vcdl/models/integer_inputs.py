@@ -131,9 +131,9 @@ def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
 
 
 def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
+    """Return the embeddings that the inputs reach, and whether an output still contains the inputs' numbers."""
     found: list[tuple[str, int]] = []
-    same = {(name, 0) for name in inputs}
-    """Return the calls of layers whose output contains the inputs' numbers."""
+    same = {(name, 0) for name in inputs}  # calls of layers whose output contains the inputs' numbers
     before = -1
     while before != len(same):  # layers need not be listed in the order of their calls
         before = len(same)
