@@ -104,8 +104,8 @@ def is_adapted(layer: Any) -> bool:
 def freeze_adapted(plain: Any, model: Any) -> None:
     """Freeze in a merged model the layers that were adapted in `model`.
 
-    Their kernels were frozen in the run. If they were not, the saved optimizer would have moments for all of them, twice
-    the size of the model.
+    Their kernels were frozen in the run. Otherwise the saved optimizer would have moments for all of them, which take
+    twice the size of the model.
     """
     import keras
 
