@@ -181,7 +181,7 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
 
 
 def _check_flags(last: Any, loss: Any, name: str, y: Array) -> None:
-    """Refuse a loss or last layer that assumes one class a sample, for labels each of which may be 0 or 1."""
+    """Refuse a loss or last layer that assumes one class a sample, for labels of several classes a sample."""
     if type(loss).__name__ == "CategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
     _check_probabilities(last, loss)
