@@ -349,7 +349,7 @@ def classes_file(model: Path) -> Path:
 
 
 def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path: Path) -> None:
-    """Write the classes' names, by output if there are several; without names remove the file. Raises RunFolderError."""
+    """Write the classes' names, by output if there are several; remove the file without any. Raises RunFolderError."""
     with folder_errors(path.parent):
         if not names:
             path.unlink(missing_ok=True)
