@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None
     [
         ("ftp://host/t.csv", "ftp:// is not read; give a path, or s3://, gs://, https://"),
         ("https://host/t.csv#sha256=12", "sha256= and 64 hex digits"),
-        ("https://me:secret@host/t.csv", "https:// with a user or a password: leave them out"),
+        ("https://me:secret@host/t.csv", "https:// with a user or a password: remove them"),
         ("s3://bucket/t.csv?endpoint_override=evil", "an endpoint of your own is AWS_ENDPOINT_URL"),
         ("http://host/t.csv", "can be changed by anybody on its way"),
         ("https://host/folder/", "is a folder, and https:// serves files"),

@@ -87,7 +87,7 @@ def address_of(text: str) -> Address | None:
         raise ValueError("expected #sha256= and 64 hex digits (0-9, a-f), as sha256sum prints them")
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        raise ValueError(f"{scheme}:// with a user or a password: leave them out, the machine's credentials are taken")
+        raise ValueError(f"{scheme}:// with a user or a password: remove them, the machine's credentials are used")
     if parts.query and scheme in ("s3", "gs"):
         raise ValueError(f"{scheme}:// takes no ? and what follows: an endpoint of your own is AWS_ENDPOINT_URL")
     if scheme == "http" and not found:

@@ -58,7 +58,10 @@ class Tries:
     """Whether a subtask has failed as often as allowed."""
 
     def created(self, name: WorkunitName) -> None:
-        """Record that an attempt was created. The server's own attempts are additional to those of hosts."""
+        """Record that an attempt was created.
+
+        The server's own attempts are ignored: they add to a host's, so they must not replace its number in `last`.
+        """
         if name.is_own:
             return
         subtask = name.epoch, name.shard

@@ -275,7 +275,7 @@ def _refuse_training(layer: Any) -> None:
     """Refuse a layer that behaves differently in training, which a graph cannot express. Raises ModelError."""
     import keras
 
-    if isinstance(layer, keras.Model):  # a graph of layers: each is checked on its own
+    if isinstance(layer, keras.Model):  # a graph of layers, which are checked one by one
         return
     kinds = (kind for kind in type(layer).__mro__ if kind.__module__.startswith(PACKAGE))
     source = "".join(map(inspect.getsource, kinds))

@@ -131,6 +131,7 @@ def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
 
 
 def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
+    """Return the embeddings that the inputs reach, and whether an output still contains the inputs' numbers."""
     found: list[tuple[str, int]] = []
     # The calls of layers whose output contains the inputs' numbers unchanged.
     same = {(name, 0) for name in inputs}

@@ -57,7 +57,7 @@ _MOST_SLOTS = 50
 (docs/decisions/115)."""
 _BELIEVED = 0.5
 """Fraction of the loss without learning below which the best rate must bring it in a conclusive trial, because a trial
-that has hardly learnt anything chooses by chance."""
+that has hardly started to learn chooses by chance."""
 _LEARNT = 0.95
 """The same fraction for the longest trial, which no other follows: some losses never halve."""
 _MOST_FLOPS = 3e11

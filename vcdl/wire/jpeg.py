@@ -25,8 +25,8 @@ class JpegSamples:
         """
         if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype.kind != "i" or shape.shape != (3,):
             raise NpzError(
-                f"JPEG pictures are a row of uint8 `x`, integers `ends` and three numbers `shape`, got {data.dtype} of "
-                f"shape {data.shape}, {ends.dtype} and {shape.size} numbers"
+                f"JPEG pictures need a row of uint8 `x`, integers `ends` and three numbers `shape`, got {data.dtype} "
+                f"of shape {data.shape}, {ends.dtype} and {shape.size} numbers"
             )
         begins = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
         height, width, channels = (int(side) for side in shape)

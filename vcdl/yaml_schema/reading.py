@@ -162,7 +162,11 @@ def report_values(origin: str, problems: Iterable[Problem]) -> JobError:
 
 
 def show(value: Any) -> str:
-    """Return a value as the user may have written it, short and on one line, without the password of a URL."""
+    """Describe a value for an error message, on one line.
+
+    Texts and numbers are shown as JSON, cut to 60 characters; lists and mappings as a summary. Passwords in URLs are
+    masked.
+    """
     if value is None:
         return "nothing"
     if isinstance(value, dict):
