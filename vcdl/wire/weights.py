@@ -296,11 +296,7 @@ def read_header(path: Path, size: int) -> str:
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
-    """Read a file of exactly `size` numbers, into `out` if given, and return its vector and header.
-
-    Raises:
-        WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
-    """
+    """Read a file of exactly `size` numbers; return vector and header. Raises WeightsFileError, FileUnavailable."""
     with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
         file.read(0, vector)
