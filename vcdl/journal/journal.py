@@ -81,7 +81,7 @@ _FEW = 200
 _BEHIND_ALL = 2**62
 _POLL_S = 0.005
 _BUSY_TIMEOUT_S = 30
-"""A writer waits this long for another process's transaction; each takes milliseconds."""
+"""Seconds that a writer waits for another process's transaction, which takes milliseconds."""
 
 _FULL = "FULL IOERR_WRITE IOERR_FSYNC IOERR_SHMSIZE IOERR_TRUNCATE BUSY BUSY_RECOVERY"
 _PASSING = frozenset(f"SQLITE_{code}" for code in _FULL.split())
@@ -91,7 +91,7 @@ _NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})
 """SQLite's codes for a damaged file, or for a database whose table `events` is not a journal's."""
 
 _NO_FIELDS = (ValueError, TypeError)
-"""Errors for fields that are no JSON."""
+"""Exceptions for fields that are not JSON, or not those of an event."""
 
 
 Clock = Callable[[], float]
@@ -195,9 +195,15 @@ class Journal:
     def stream(
         self, after_id: int = 0, kinds: Collection[type[Event]] = (), at_once: int = _PAGE
     ) -> Iterator[Recorded]:
-        """Yield the events after an id, or only those of some kinds, reading `at_once` rows at a time.
+        """Yield events in order.
 
-        Raises JournalError.
+        Args:
+            after_id: Only events with a higher id.
+            kinds: Only events of these kinds; empty: of all.
+            at_once: Rows that are read at a time.
+
+        Raises:
+            JournalError: The journal cannot be read.
         """
         while page := self._read(after_id, at_once, [kind.kind for kind in kinds]):
             yield from page
@@ -230,14 +236,14 @@ class Journal:
             return [_recorded(*row) for row in rows]
 
     def _check_place(self) -> None:
-        """Check that the file was not deleted or replaced, as rows would be lost. Raises JournalError."""
+        """Check that the file was not deleted or replaced, else rows would be lost. Raises JournalError."""
         self._place.check(self._connection, may_write=self._may_write)
 
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
         """Store a state computed from the events up to `last_id` in the journal's own file.
 
-        So a copy, a restored backup or a deletion of the journal includes the state. A stored state of later events is
-        kept.
+        A copy, a restored backup or a deletion of the journal thus includes the state. A state of later events that is
+        stored already is kept.
 
         Raises:
             JournalError: The journal cannot be written.
@@ -313,10 +319,7 @@ class Journal:
             return int(next(self._connection.execute(_LAST_ID), (0,))[0])
 
     def newest_update(self) -> UpdateApplied | None:
-        """Return the update that made the highest version, found by an index; None if there is none.
-
-        Raises JournalError.
-        """
+        """Return the update with the highest version, by an index; None if there is none. Raises JournalError."""
         with _mapped_errors(self._path):
             for kind, fields in self._connection.execute(_NEWEST).fetchall():
                 event = decode(kind, fields)
@@ -339,7 +342,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch a new journal's mode; when several processes do, SQLite gives up at once instead of waiting."""
+    """Switch a new journal to WAL mode, retrying: if several processes do so at once, SQLite fails without waiting."""
     give_up_s = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:

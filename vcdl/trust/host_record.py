@@ -92,8 +92,8 @@ class HostRecord:
     """Number of its uploads that the server retrained and found good."""
     vouched: int = 0
     """The version up to which verified uploads vouch for the host's."""
-    on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
-    """The host's uploads after that, which nothing vouches for."""
+    unverified: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
+    """The host's uploads of later versions, which no verified upload vouches for."""
     suspected: int = 0
     """How often an upload of the host was not the result of its subtask."""
     convicted: str = ""
