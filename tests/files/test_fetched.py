@@ -112,7 +112,7 @@ def test_a_killed_fetch_goes_on_and_a_changed_file_begins_anew(server: Server) -
 
 def test_a_server_without_ranges_and_one_that_cuts_always(server: Server) -> None:
     server.ranges, server.cuts_after = False, 10_000
-    with pytest.raises(FileUnavailable, match=f"t.csv is away .it broke off after 10000 of {len(TABLE)} bytes.: check"):
+    with pytest.raises(FileUnavailable, match=f"t.csv .*it broke off after 10000 of {len(TABLE)} bytes.: check"):
         fetch(server.address)
     server.cuts_after = None
     assert fetch(server.address).read_bytes() == TABLE
@@ -122,9 +122,9 @@ def test_a_server_without_ranges_and_one_that_cuts_always(server: Server) -> Non
     ("wrong", "kind", "message"),
     [
         ({"status": 404}, DataError, "answers 404 Not Found: check the address"),
-        ({"status": 403}, DataError, "answers 403 Forbidden: it may not be read; a signed address may be over"),
-        ({"status": 503}, FileUnavailable, "is away .it answers 503 Service Unavailable.: check the connection"),
-        ({"sleeps_s": 0.5}, FileUnavailable, "is away .timed out.: check the connection"),
+        ({"status": 403}, DataError, "answers 403 Forbidden: it may not be read; a signed address"),
+        ({"status": 503}, FileUnavailable, "it answers 503 Service Unavailable.: check the connection"),
+        ({"sleeps_s": 0.5}, FileUnavailable, "timed out.: check the connection"),
         ({"length": 10**6}, FileUnavailable, "it changes while it is read"),
         ({"length": 1000}, DataError, "is not what #sha256 says, it has sha256="),
         ({"length": 10**15}, DataError, "takes 1000000.0 GB, and .* GB are free in .*: make room, or set XDG_CACHE"),
@@ -151,8 +151,8 @@ def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None
     ("text", "message"),
     [
         ("ftp://host/t.csv", "ftp:// is not read; give a path, or s3://, gs://, https://"),
-        ("https://host/t.csv#sha256=12", "behind # stands sha256= with 64 of 0-9 and a-f"),
-        ("https://me:secret@host/t.csv", "https:// with a user or a password: leave them out"),
+        ("https://host/t.csv#sha256=12", "sha256= and 64 hex digits"),
+        ("https://me:secret@host/t.csv", "https:// with a user or a password: remove them"),
         ("s3://bucket/t.csv?endpoint_override=evil", "an endpoint of your own is AWS_ENDPOINT_URL"),
         ("http://host/t.csv", "can be changed by anybody on its way"),
         ("https://host/folder/", "is a folder, and https:// serves files"),
@@ -221,7 +221,7 @@ def test_wrong_credentials_and_a_bucket_that_is_away(s3: Any, monkeypatch: pytes
         with pytest.raises(DataError, match=r"s3://bucket/set may not be read .* set AWS_ACCESS_KEY_ID and"):
             fetch(at("s3://bucket/set"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(FileUnavailable, match=r"s3://bucket/set is away .*: check the connection"):
+    with pytest.raises(FileUnavailable, match=r"s3://bucket/set .*: check the connection"):
         fetch(at("s3://bucket/set"))
 
 

@@ -289,7 +289,7 @@ WRONG_VALUES = [
     (
         "training",
         "precision: mixed_float16",
-        "training > precision: mixed_float16 needs a scaled loss, whose scale does not travel; "
+        "training > precision: mixed_float16 needs loss scaling, which VCDL does not support; "
         "use mixed_bfloat16, which needs none",
     ),
     (

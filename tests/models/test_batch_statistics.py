@@ -177,6 +177,5 @@ def test_a_model_that_cannot_be_called_keeps_its_statistics_and_a_line_says_so(
     model = Uncalled()
     BatchStatistics(model).take(samples)
     np.testing.assert_array_equal(model.part.moving_mean.numpy(), np.zeros(6))
-    assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
-        "the statistics of batch normalisation are averages of the clients'"
-    ]
+    assert len(caplog.records) == 1
+    assert "batch normalisation" in caplog.text

@@ -71,7 +71,7 @@ def test_what_cannot_be_done_is_refused_in_words(tmp_path: Path) -> None:
     assert refused("over/resume") == (409, "over is finished: there is nothing left to do")
     assert refused("missing/stop") == (404, "there is no job 'missing' here: `vcdl jobs` lists them")
     with RunLock(busy):
-        assert refused("busy/resume") == (409, "busy is being run already")
+        assert refused("busy/resume") == (409, "busy is already running")
 
 
 def test_what_a_run_left_behind_can_be_fetched_and_nothing_else(tmp_path: Path) -> None:

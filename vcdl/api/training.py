@@ -157,7 +157,7 @@ def train(
         job_of(values, "vcdl.train")
         if server is not None:
             if (out, simulate, code) != (None, None, None):
-                raise JobError("vcdl.train: server: a service has no out, no simulate and runs no code: leave them out")
+                raise JobError("vcdl.train: server: `server` does not go with `out`, `simulate` or `code`: remove them")
             values["data"] |= {"npz": DATA_FILE} if values["data"].pop("from", None) is not None else {}
             return _submit(server, model, arrays, values, Path(spool))
         return _begin(model, arrays, values, out, _clients(simulate), show)

@@ -1,4 +1,4 @@
-"""The checks that an upload must pass before it is folded; each refusal has a name."""
+"""The checks that an upload must pass before it is applied; each refusal has a name."""
 
 from vcdl.checks.norm import NormMeter, trained_norm
 from vcdl.checks.upload import UploadCheck

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 LARGEST_LOSS = float(np.finfo(np.float32).max)
-"""Largest loss, as losses are computed in float32."""
+"""Largest possible loss, because losses are computed in float32."""
 LONGEST_S = 1e9
 """Thirty years: longer than any subtask, and small enough that sums stay exact."""
 LOSSES_KEPT = 50
@@ -20,11 +20,11 @@ _LOSSES_NEEDED = 5
 _FIRST_LOSS = 1000.0
 """Largest loss that is believed while too few others are known, so that garbage is never a usual loss."""
 _LOSS_FACTOR = 100.0
-"""Most that a loss may be, in the usual size of others lately; data of few classes bring some tens."""
+"""Largest believable loss, as a multiple of the recent median; data with few classes reach some tens."""
 _LEAST_LOSS = 0.01
-"""The least size that counts as usual: honest losses near zero differ by orders of magnitude."""
+"""Smallest value that is taken as the recent median, because honest losses near zero differ by orders of magnitude."""
 _PACE_FACTOR = 100.0
-"""Most that a host may be faster or slower than it used to be; a first subtask with compilation is ten times slower."""
+"""Factor by which a host may be faster or slower than before: a first subtask with compilation is ten times slower."""
 _DRIFT = 1.02
 """Factor by which a client's clock may run faster than the server's."""
 _SLACK_S = 2.0
@@ -43,8 +43,8 @@ class ClaimCheck:
         return cls(deque(losses, LOSSES_KEPT))
 
     def loss(self, claimed: float) -> float | None:
-        """Return the loss if its size is like that of recent ones, else None."""
-        # A median of fewer could be one client's claim.
+        """Return the loss if its magnitude is plausible compared with recent ones, else None."""
+        # A median of fewer losses could be a single client's claim.
         if len(self._losses) < _LOSSES_NEEDED:
             most = _FIRST_LOSS
         else:
@@ -57,7 +57,7 @@ class ClaimCheck:
 
 
 def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | None) -> float | None:
-    """Return the training time if it is possible, else None.
+    """Return the claimed training time if it is possible, else None.
 
     Args:
         claimed_s: The client's claim.
@@ -73,10 +73,10 @@ def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | Non
 
 
 def believed_times_s(claimed_s: Mapping[str, float], train_s: float | None, age_s: float | None) -> dict[str, float]:
-    """Return the stages' times if they are possible, else nothing.
+    """Return the claimed times of the stages if they are possible, else an empty dict.
 
     Args:
-        claimed_s: The client's claims.
+        claimed_s: The client's claims: stage → seconds.
         train_s: The training time that is believed.
         age_s: Seconds since the workunit was sent; None: unknown.
     """

@@ -8,7 +8,7 @@ _BLOCK = 1 << 17
 
 
 class NormMeter:
-    """Measures the norm of a vector that comes in blocks."""
+    """Computes the norm of a vector that is read in blocks."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -16,7 +16,7 @@ class NormMeter:
         self._is_finite = True
 
     def add(self, block: Vector, begin: int) -> None:
-        """Add a block of the vector, the numbers from `begin` on."""
+        """Add a block: the vector's numbers from index `begin` on."""
         with np.errstate(over="ignore", invalid="ignore"):
             for part, is_trained in self._layout.parts(begin, begin + block.size):
                 # A NaN or an infinity anywhere in the block makes the sum of squares one too, so one test covers all

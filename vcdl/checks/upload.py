@@ -1,4 +1,4 @@
-"""The checks of an upload, cheapest first; no memory is allocated before the file has proved its size."""
+"""Check uploads, the cheapest checks first; no memory is allocated before the file's size has been verified."""
 
 import math
 from collections import deque
@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 
 def as_given(version: int, given: int, _: str) -> bool:
-    """Return whether a version is the workunit's own."""
+    """Return whether a client started from the version that its workunit names."""
     return version == given
 
 
@@ -59,7 +59,9 @@ class UploadCheck:
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
         """Check an upload for `workunit` without its weights, and return its header.
 
-        Raises Refused, FileUnavailable.
+        Raises:
+            Refused: The header is wrong.
+            FileUnavailable: The file cannot be read on this machine.
         """
         try:
             header = UpdateHeader.from_json(self._header_text(path))
@@ -75,7 +77,7 @@ class UploadCheck:
 
         Args:
             path: The upload.
-            workunit: The one that it must be of.
+            workunit: Name of the workunit that it must belong to.
             base: The snapshot that it started from, for uploads that are differences.
 
         Raises:
@@ -94,7 +96,7 @@ class UploadCheck:
         return header
 
     def judge(self, norm: float) -> None:
-        """Check the norm of an upload (of a NormMeter). Raises Refused if no honest upload has it."""
+        """Check the norm of an upload, as a NormMeter computes it. Raises Refused if no honest upload has it."""
         if not np.isfinite(norm):
             raise Refused(Refusal.NOT_FINITE, "NaN, infinity or numbers near the end of float32 among the weights")
         # Weights of 1 on average are never suspicious: a model may start at zero.
@@ -106,15 +108,15 @@ class UploadCheck:
             )
 
     def accept(self, norm: float) -> None:
-        """Add the norm of an applied upload to those that later ones are compared with."""
+        """Add the norm of an applied upload to those that later uploads are compared with."""
         self._norms.append(norm)
 
     def expect(self, vector: Vector) -> None:
-        """Set the norm that uploads are compared with to that of shared weights, shape (n,), of a resumed job."""
+        """Add the norm of a resumed job's shared weights, shape (n,), to those that uploads are compared with."""
         self.accept(trained_norm(vector, self.layout))
 
     def _header_text(self, path: Path) -> str:
-        """Return the header in whatever encoding, so that the real fault is reported. Raises WeightsFileError."""
+        """Return the header, whatever the encoding, so that a wrong codec is named. Raises WeightsFileError."""
         try:
             return self.up.read_header(path)
         except WeightsFileError as error:
@@ -136,15 +138,15 @@ class UploadCheck:
             raise Refused(Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}")
         if header.codec != self.up.label:
             raise Refused(Refusal.WRONG_CODEC, f"its weights travel as {header.codec!r}, not as {self.up.label!r}")
-        # The shard comes from the workunit's name, whose number may be of no shard of this job.
+        # The shard's number comes from the workunit's name, and this job may have no such shard.
         most = self.shard_samples[name.shard] * self.local_epochs if name.shard < len(self.shard_samples) else 0
         if not 0 < header.samples <= most:
             raise Refused(Refusal.BAD_COUNTERS, f"{header.samples} samples, between 1 and {most} are possible")
-        # Rules weigh by the fraction, and figures count the samples. Only together are they plausible.
+        # Rules weigh an upload by its fraction, and figures count its samples, so the two must agree.
         if header.fraction > 1 or not math.isclose(header.fraction, header.samples / most, rel_tol=_ROUNDING):
             raise Refused(
                 Refusal.BAD_COUNTERS,
-                f"fraction {header.fraction} with {header.samples} of {most} samples: it is another",
+                f"fraction {header.fraction} does not match {header.samples} of {most} samples",
             )
         if not 0 <= header.train_s <= LONGEST_S or abs(header.loss) > LARGEST_LOSS:
             raise Refused(Refusal.BAD_COUNTERS, f"training time {header.train_s} s, loss {header.loss}: impossible")

@@ -1,4 +1,4 @@
-"""Read the weights of an upload, both for the checks of BOINC's validator and for folding."""
+"""Read the weights of an upload, for the checks of BOINC's validator and for the assimilator that applies it."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from vcdl.wire.weights import Vector, WeightsFile, opened_weights
 
 
 class UploadReader:
-    """An open upload: the client's weights in blocks, whatever their encoding, with those of its base."""
+    """Reads an open upload in blocks: the client's weights, whatever their encoding, and those of its base."""
 
     def __init__(self, upload: BlockSource, encoding: Encoding, base: WeightsFile | None) -> None:
         self._upload = upload
@@ -25,15 +25,25 @@ class UploadReader:
         self._room = np.empty(0, np.float32)
 
     def read(self, begin: int, out: Vector, base_out: Vector | None = None) -> Vector | None:
-        """Read the client's weights from `begin` on into `out`, and return the base's.
+        """Read a block of the client's weights.
 
-        Raises Refused, FileUnavailable.
+        Args:
+            begin: Index of the block's first number.
+            out: Receives the client's weights, with the base added if the upload is a difference.
+            base_out: Receives the base's weights; None: a buffer that the next call overwrites.
+
+        Returns:
+            The base's weights in the block; None if the upload was opened without its base.
+
+        Raises:
+            Refused: The upload or its base is damaged, or has negative second moments.
+            FileUnavailable: A file cannot be read on this machine.
         """
         try:
             self._upload.read(begin, out)
         except WeightsFileError as error:
             raise _unreadable(error) from error
-        # Before the base is added, as moments are no differences.
+        # Before the base is added: moments are not sent as differences.
         self._refuse_negative_moments(begin, out)
         if self._base is None:
             return None
@@ -48,13 +58,10 @@ class UploadReader:
         return base
 
     def _refuse_negative_moments(self, begin: int, block: Vector) -> None:
-        """Refuse negative moments, which an upload shows without its base, as they are no differences.
-
-        Raises Refused.
-        """
+        """Refuse negative second moments. They are not sent as differences, so no base is needed. Raises Refused."""
         moments = self._encoding.layout.second_moments
         for first, behind in islice(moments, bisect_right(moments, begin, key=itemgetter(1)), None):
-            # They come in order, so the others lie in later blocks.
+            # The ranges are sorted, so all others lie in later blocks.
             if first >= begin + block.size:
                 return
             part = block[max(first - begin, 0) : behind - begin]
@@ -70,8 +77,8 @@ def opened_upload(path: Path, encoding: Encoding, base: Path | None = None) -> I
 
     Args:
         path: The upload.
-        encoding: The one that the job asks for.
-        base: The snapshot of its base version.
+        encoding: The encoding that the job asks for.
+        base: The snapshot of its base version; None: the base's weights are not needed.
 
     Raises:
         Refused: The upload is wrong.

@@ -34,9 +34,11 @@ class Codec(ABC):
         return False
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """Return a vector of shape (n,) with dropped numbers set to zero.
+        """Return a vector with the numbers that the codec drops set to zero.
 
-        The ranges `always`, (begin, end), are kept whole.
+        Args:
+            vector: Shape (n,).
+            always: Ranges (begin, end) that are kept whole.
         """
         return vector
 
@@ -50,10 +52,10 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, data: memoryview, out: Vector) -> None:
-        """Decode into `out`, shape (n,), whether the numbers are finite or not.
+        """Decode into `out`, shape (n,); the numbers may be infinite or NaN, which the checks refuse.
 
         Raises:
-            WeightsFileError: `encode` cannot have made these bytes.
+            WeightsFileError: `encode` cannot have written these bytes.
         """
 
     @abstractmethod
@@ -72,7 +74,7 @@ def to_planes(numbers: npt.NDArray[Any]) -> bytes:
     Similar bytes become neighbours, which compress better.
     """
     # High bytes (sign and exponent) are alike from number to number. In one plane deflate's run-length search finds
-    # them.
+    # such runs.
     return np.ascontiguousarray(numbers.view(np.uint8).reshape(numbers.size, numbers.itemsize).T).tobytes()
 
 

@@ -1,10 +1,10 @@
-"""A file of encoded weights: the one HDF5 form with a dataset of bytes, which are the vector's chunks in order.
+"""Read and write the chunks of a file of encoded weights: HDF5 with a dataset of bytes, the vector's chunks in order.
 
     chunk     4 bytes, little-endian: its length, and in the highest bit whether it is deflated │ its bytes
     its bytes the codec's encoding of the trained weights │ the statistics of batch normalisation among them, as float32
 
-A chunk is inflated only up to the length that its codec may have made. No upload takes more memory or time than
-an honest one.
+A chunk is inflated only up to the length that its codec can write, so no upload takes more memory or time than an
+honest one.
 """
 
 import zlib
@@ -63,7 +63,7 @@ class ChunkReader:
         """
         frame = int.from_bytes(self._read(FRAME_BYTES), "little")
         length = frame & ~_DEFLATED
-        # Before the bytes are read: the length comes from the client.
+        # Checked before the bytes are read, because the length comes from the client.
         if length > most_bytes:
             raise WeightsFileError(
                 f"{self._path.name} has a chunk of {length} bytes, at most {most_bytes} are possible"

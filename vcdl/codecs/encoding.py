@@ -1,6 +1,4 @@
-"""The encoding of weights for one direction.
-
-A codec is applied to the chunks of a vector, in a file, block by block.
+"""Encode weights for one direction: a codec is applied to each chunk of the vector.
 
 The means and variances of batch normalisation follow the data instead of gradients, and keep all their bits.
 Rounded among numbers of another size, a small variance would become 0 or less and the model's output NaN. Where
@@ -47,9 +45,11 @@ class BlockSource(Protocol):
     def header(self) -> str: ...
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read numbers from `begin` on; blocks come in order, and may start over.
+        """Read numbers from `begin` on into `out`. Blocks are read in order; a read from 0 starts over.
 
-        Raises WeightsFileError, FileUnavailable.
+        Raises:
+            WeightsFileError: The file is damaged.
+            FileUnavailable: It cannot be read on this machine.
         """
         ...
 
@@ -121,7 +121,7 @@ class Encoding:
         return np.array(counts, np.intp)
 
     def write_upload(self, path: Path, weights: Vector, base: Vector, header: str) -> None:
-        """Write a client's trained weights; `weights` and `base` of shape (n,) and finite. Raises OSError."""
+        """Write a client's trained weights, or their difference to `base`, all numbers finite. Raises OSError."""
         if self.is_difference:
             size = self.model_size
             weights = np.concatenate([weights[:size] - base[:size], weights[size:]])
@@ -135,9 +135,16 @@ class Encoding:
             write_dataset(path, ENCODED, list(self._chunks_of(vector)), header)
 
     def change_header(self, path: Path, change: Callable[[str], str]) -> None:
-        """Change a file's header, in place: its vector stays as it was encoded. A kill may damage the file.
+        """Change a file's header in place, without decoding its vector. A kill meanwhile may damage the file.
 
-        Raises WeightsFileError, FileUnavailable, OSError, and what `change` raises.
+        Args:
+            path: The file.
+            change: Returns the new header for the present one. What it raises is passed on.
+
+        Raises:
+            WeightsFileError: The file is damaged.
+            FileUnavailable: It cannot be read on this machine.
+            OSError: It cannot be written.
         """
         size = self.layout.size
         dataset, sizes = (WEIGHTS, range(size, size + 1)) if self.is_plain else (ENCODED, self._sizes)
@@ -161,7 +168,9 @@ class Encoding:
     def opened(self, path: Path) -> Iterator[BlockSource]:
         """Open a file after checking its size and all bytes before its data.
 
-        Raises WeightsFileError, FileUnavailable.
+        Raises:
+            WeightsFileError: The file is damaged, or not of this encoding.
+            FileUnavailable: It cannot be read on this machine.
         """
         if self.is_plain:
             with opened_weights(path, self.layout.size) as file:
@@ -189,8 +198,7 @@ class Encoding:
 
     def _chunks_of(self, vector: Vector) -> Iterator[bytes]:
         statistics = self.layout.statistics
-        # Over the whole vector and not by chunk: the largest changes of a model may all lie in one layer (decision
-        # 091).
+        # Chosen over the whole vector, because the largest changes of a model may all lie in one layer (decision 091).
         kept = self.codec.thinned(vector, statistics)
         for begin in range(0, vector.size, CHUNK):
             whole = kept[begin : begin + CHUNK]
@@ -223,10 +231,10 @@ class _Decoder:
         self._chunks = chunks
         self._buffer = np.empty(min(CHUNK, self._size), np.float32)
         self._begin = self._end = 0
-        """The range of the vector in the buffer."""
+        """The range of the vector that the buffer contains."""
 
     def read(self, begin: int, out: Vector) -> None:
-        # A second pass starts from the first chunk, as chunks are of different lengths and have no index.
+        # A second pass starts from the first chunk, because chunks have different lengths and no index.
         if begin < self._begin:
             self._chunks.rewind()
             self._begin = self._end = 0
@@ -249,8 +257,8 @@ class _Decoder:
         exact_size = 0 if exact is None else int(np.count_nonzero(exact))
         counts = self._encoding.moment_counts(self._begin, whole.size) if moments.size else _NONE
         exact_bytes, moments_bytes = _EXACT.most_bytes(exact_size), self._moments_codec.most_bytes(counts.size)
-        # The length of the codec's own part is not stored: the two others have a fixed one, and are cut off from the
-        # end.
+        # The length of the codec's own part is not stored. The other two parts have known lengths, and are cut off from
+        # the end.
         raw = self._chunks.next(self._codec.most_bytes(out.size - exact_size) + exact_bytes + moments_bytes)
         behind = max(0, len(raw) - moments_bytes)
         split = max(0, behind - exact_bytes)

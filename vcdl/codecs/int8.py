@@ -8,14 +8,14 @@ from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 MOST_LEVELS = 127
-"""The most steps, because a signed byte holds no more."""
+"""Most levels, because a signed byte holds no more."""
 
 
 class Int8(Codec):
     """1 byte per number and 4 per block; error ≤ half a step, max |x| of the block / levels / 2."""
 
     def __init__(self, levels: int = MOST_LEVELS) -> None:
-        """Set the number of steps from 0 to the largest number of a block, 1 to 127. Raises ValueError."""
+        """Set the number of steps from 0 to the largest magnitude of a block, 1 to 127. Raises ValueError."""
         if not 1 <= levels <= MOST_LEVELS:
             raise ValueError(f"{levels} levels")
         self._levels = levels
@@ -38,7 +38,7 @@ class Int8(Codec):
         count = block_count(out.size)
         scales: npt.NDArray[np.float32] = from_planes(data[: 4 * count], "<f4", count)
         levels = in_blocks(np.frombuffer(data[4 * count :], np.int8), out.size)
-        # Also a scale of −0, which no encoder writes: each vector has one encoded form.
+        # Refuses −0 as well, which no encoder writes: each vector has one encoded form.
         if np.signbit(scales).any():
             raise WeightsFileError("a block has a negative scale: damaged")
         if levels.min(initial=0) < -self._levels or levels.max(initial=0) > self._levels:

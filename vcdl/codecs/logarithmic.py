@@ -1,11 +1,9 @@
-"""The codec of optimizer moments: a sign and a logarithm.
-
-The logarithm goes in steps between the smallest and largest magnitude of each block.
+"""The codec of optimizer moments: a sign and a logarithm, in steps between the extreme magnitudes of each block.
 
     q = 1 + round(126 · (log₂|x| − low) / (high − low)),   decoded: ± 2^(low + (q − 1)·(high − low)/126);   q = 0 for 0
 
 Moments differ by orders of magnitude from one weight to the next, and steps are divided by the root of second
-moments. So each must be right to some per cent, and none but 0 may become 0. (Proportional steps as in the
+moments. So each must be accurate to some per cent, and none but 0 may become 0. (Proportional steps as in the
 dynamic quantisation of Dettmers et al. 2022, but with a range per block.)
 """
 
@@ -21,7 +19,7 @@ _LEVELS = 126
 _SIGN = 128
 """The bit of a code that contains the sign."""
 _HIGHEST = np.nextafter(np.float32(128), np.float32(0))
-"""The highest logarithm of a finite float32, which may be rounded up to that of infinity."""
+"""Largest logarithm that is stored: that of the largest float32 may be rounded up to 128, which decodes to infinity."""
 _LOWEST = np.float32(-149)
 """The logarithm of the smallest float32."""
 

@@ -22,14 +22,14 @@ _TINIEST = np.float32(2.0**-24)
 
 
 class TopK(Codec):
-    """A byte for each kept number, rarely two, and its value. A host with a slow link may keep less than the share."""
+    """For each kept number its value and a byte of place, rarely two. A host with a slow link may keep fewer."""
 
     def __init__(self, share: float, two_bits: bool = False, sent: float | None = None) -> None:
         """Set which numbers are kept.
 
         Args:
             share: The share of numbers to keep, in (0, 1].
-            two_bits: Send 2 bits of each kept number.
+            two_bits: Send kept numbers in 2 bits instead of float16.
             sent: The share kept by a host with a slow link; None: the same.
 
         Raises:
@@ -45,12 +45,12 @@ class TopK(Codec):
         return f"top_k({self._share:g},2)" if self._two_bits else f"top_k({self._share:g})"
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """Keep exactly the share that this host sends, plus the ranges `always`.
+        """Keep the largest numbers, exactly the share that this host sends, plus the ranges `always`.
 
-        Fewer if all others are 0; among equal numbers the first ones.
+        Fewer are kept if all others round to 0. Of equal magnitudes the first ones are kept.
         """
         sizes = np.abs(vector)
-        # float16 would round them to zero, and the place for a zero is better spent.
+        # float16 would round these to zero, and sending zeros wastes their place.
         sizes[sizes < _TINIEST] = 0.0
         sizes[np.isnan(sizes)] = np.inf  # NaN must not be lost: the server refuses it
         for begin, end in always:
@@ -58,7 +58,7 @@ class TopK(Codec):
         count = math.ceil(self._sent * (vector.size - sum(end - begin for begin, end in always)))
         thinned = np.zeros_like(vector)
         if count:
-            # A partition and no sort: only the bound matters, and vectors have millions of numbers.
+            # A partition is enough: only the bound matters, and sorting millions of numbers is slow.
             least = np.partition(sizes, vector.size - count)[vector.size - count]
             kept = sizes > least
             kept[np.flatnonzero(sizes == least)[: count - np.count_nonzero(kept)]] = least > 0
@@ -110,9 +110,10 @@ def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:
 
 
 def _places(coded: memoryview) -> npt.NDArray[np.intp]:
-    """Decode gaps into places in the chunk, which rise whatever the bytes are.
+    """Decode gaps into places in the chunk, which increase strictly whatever the bytes are.
 
-    Raises WeightsFileError when the last gap has no end.
+    Raises:
+        WeightsFileError: The last gap is incomplete.
     """
     numbers = np.frombuffer(coded, np.uint8)
     ends = np.flatnonzero(numbers != _MORE)

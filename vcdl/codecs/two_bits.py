@@ -1,7 +1,8 @@
-"""Code kept values in 2 bits: a sign and one of two sizes. A host adds the rounding error to its next update.
+"""Encode kept values in 2 bits: a sign and one of two magnitudes. A host adds the rounding error to its next update.
 
-The sizes are the means of a block's numbers below and above its mean. SparseLoCo (arXiv 2508.15706) also sends 2 bits
-of each change. Without error feedback (vcdl.client.residual) what is rounded away is lost.
+The two magnitudes are the means of those in a block that lie below and above its mean magnitude. SparseLoCo
+(arXiv 2508.15706) also sends 2 bits of each change. Without error feedback (vcdl.client.residual), what is rounded away
+is lost.
 """
 
 import numpy as np
@@ -13,7 +14,7 @@ from vcdl.wire.weights import Vector
 
 
 class TwoBits(Codec):
-    """A quarter of a byte per number and 8 per block."""
+    """A quarter of a byte per number, and 8 bytes per block."""
 
     @property
     def label(self) -> str:

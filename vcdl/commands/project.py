@@ -95,11 +95,11 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
     """Add app, daemons, plan classes and settings to a project, or update them."""
     from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.project.install import install, preview
-    from vcdl.boinc.project.plan import password_beside, plan_install, service_command
+    from vcdl.boinc.project.plan import password_from_environment, plan_install, service_command
 
     # The password may come from the environment, because arguments of a command are visible to all users of the
     # machine.
-    password = password_beside(wishes.store_url, os.environ) if wishes.store_url else ""
+    password = password_from_environment(wishes.store_url, os.environ) if wishes.store_url else ""
     # Absolute, but not resolved: a virtual environment's Python is a link, and its target knows no packages.
     wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)
     with opened_project(project_dir) as (project, database):

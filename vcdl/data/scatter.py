@@ -64,7 +64,7 @@ def scatter(
     # cannot fill them exactly.
     whole = [file.is_done or file.state[0] == file.whole_bytes for file in files]
     if place != source.source_count or not all(whole):
-        raise DataError("the source of the data has changed while it was cut: leave it as it is, and begin again")
+        raise DataError("the source of the data has changed while it was cut: start again once nothing writes to it")
     for file, target in zip(files, targets, strict=True):
         file.finish(
             {

@@ -187,7 +187,13 @@ def _scattered(
 
 
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
-    """Return the indices of each shard's samples, determined by labels, settings and seed. Raises DataError."""
+    """Return the indices of each shard's samples.
+
+    Groups, if the data has them (`data > from > by`), decide alone. Otherwise labels, `settings.split` and seed do.
+
+    Raises:
+        DataError: The data cannot be split so, such as into more shards than samples.
+    """
     # A random stream of its own (validation uses [seed, 1]), so that both draws can be repeated independently.
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train

@@ -34,7 +34,7 @@ def load(reader: "Reader", settings: "DataSettings") -> DataSource:
     if settings.by is not None:
         groups = reader.groups(paths["train"], settings.by, settings.task)
         if len(groups) != len(parts["train"]):
-            raise DataError(f"{paths['train'].name} changes while it is read: leave it as it is, and begin again")
+            raise DataError(f"{paths['train'].name} changed while it was read: start again once nothing writes to it")
         parts["train"] = replace(parts["train"], groups=groups)
     source = DataSource(parts["train"], parts.get("val"), parts.get("test"))
     with _naming(reader.path):

@@ -94,7 +94,9 @@ def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begi
     """
     for x, y, _ in reader.blocks(path, task, begin):
         if y is not None and labels is not None and not np.array_equal(y, labels[begin : begin + len(y)]):
-            raise DataError(f"{path.name} gives other samples the second time: leave it as it is, and begin again")
+            raise DataError(
+                f"{path.name} gave other samples when it was read a second time: start again once nothing writes to it"
+            )
         begin += len(x)
         yield x
 

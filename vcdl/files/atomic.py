@@ -1,4 +1,4 @@
-"""Write files atomically: a file appears whole or not at all. Meanwhile its name is `.STEM.PID.tmp.SUFFIX`."""
+"""Write files atomically: a file appears whole or not at all. While it is written it is `.STEM.PID.tmp.SUFFIX`."""
 
 import contextlib
 import hashlib
@@ -37,7 +37,7 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
     """
     temporary = temporary_name(path)
     try:
-        temporary.unlink(missing_ok=True)  # of a killed process that had this one's number
+        temporary.unlink(missing_ok=True)  # left by a killed process with the same PID
         # Created with its mode before the block writes: changed afterwards, it could be read for an instant.
         if private:
             temporary.touch(PRIVATE_MODE, exist_ok=False)
@@ -47,7 +47,7 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
             sync(temporary)
         temporary.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # it may never have been there
+        with contextlib.suppress(OSError):  # the block may not have created it
             temporary.unlink()
         raise
 
@@ -55,8 +55,8 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
 def keep_first(path: Path, content: bytes) -> bytes:
     """Write a private file unless it exists, and return its content.
 
-    Of several processes that call this at once, all get the content of the first one. Otherwise each would use its own
-    secret, and readers of the file would know only the last one.
+    If several processes call this at once, all get the content of the first one. Otherwise each would use a secret of
+    its own, and readers of the file would know only the last.
 
     Raises:
         OSError: The file cannot be written or read.
@@ -71,7 +71,7 @@ def keep_first(path: Path, content: bytes) -> bytes:
                 path.hardlink_to(temporary)
             except FileExistsError:  # another process was first
                 pass
-            except OSError:  # some network folders have no links: there the last one wins
+            except OSError:  # some network file systems have no links: the last process wins there
                 temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def keep_first(path: Path, content: bytes) -> bytes:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Write like `atomic_write`, with the errors of a run's folder. Raises RunFolderError."""
+    """Write like `atomic_write`, but raise RunFolderError with advice instead of OSError."""
     with folder_errors(path.parent), atomic_write(path) as temporary:
         yield temporary
 
@@ -97,7 +97,10 @@ def final_name(name: str) -> str:
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a name is a temporary file of a process that has ended. This process must not be writing it."""
+    """Return whether a name is a temporary file of a process that has ended.
+
+    This process's own PID counts as ended: a killed process may have had it. So it must not be writing the file.
+    """
     match = _TEMPORARY.fullmatch(name)
     return match is not None and not _is_another_running(match["pid"])
 
@@ -105,7 +108,8 @@ def is_leftover(name: str) -> bool:
 def sweep(folder: Path, *, below: bool = False) -> None:
     """Remove temporary files of ended processes.
 
-    Files that another process writes, or that may not be removed, are left. This process must not be writing any.
+    Files that another process writes are left, and those that cannot be removed. This process must not be writing any
+    file in the folder.
 
     Args:
         folder: Where to look.
@@ -121,14 +125,15 @@ def sweep(folder: Path, *, below: bool = False) -> None:
 
 def _is_another_running(pid: str) -> bool:
     """Return whether a PID belongs to another running process. Without /proc every other process counts as running."""
-    # A PID may be given again, and then a leftover stays until a later sweep. Removing the file of a live process would
-    # be worse.
+    # If the PID belongs to a new process by now, the leftover stays until a later sweep. Removing the file of a live
+    # process would be worse.
     return int(pid) != os.getpid() and (not _PROCESSES.is_dir() or (_PROCESSES / pid).exists())
 
 
 def sync(path: Path) -> None:
     """Sync a file's content, or the names in a folder, so that they survive a power cut. Raises OSError."""
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows syncs only what may be written
+    # Windows syncs only files that are open for writing.
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,4 +1,4 @@
-"""Names in a folder: `job_file = Below("job.yaml")` is a path below its object's `path`, made once."""
+"""Name paths in a folder: `job_file = Below("job.yaml")` is a path below its object's `path`, computed once."""
 
 from pathlib import Path
 from typing import Protocol
@@ -22,5 +22,5 @@ class Below:
 
     def __get__(self, folder: HasPath, _owner: type | None = None) -> Path:
         made: Path = folder.path.joinpath(*self._parts)
-        folder.__dict__[self._name] = made  # which is found before this from now on
+        folder.__dict__[self._name] = made  # later look-ups find it before this descriptor
         return made

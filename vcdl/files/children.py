@@ -1,4 +1,4 @@
-"""Start child processes in Python; no other module builds such a command (tests/files/test_children.py checks that).
+"""Start child processes of Python; no other module builds such a command (tests/files/test_children.py checks that).
 
 `python -m` puts the current folder first on the import path, so that a `numpy.py` in it would run. The folder may
 contain files of a submitter or a volunteer. Every child is therefore started with `-P`, which leaves that folder out.
@@ -50,7 +50,7 @@ def when_parent_ends(act: Callable[[], object]) -> None:
     """Call `act`, in a thread, once standard input closes, which happens however the parent ends."""
 
     def wait() -> None:
-        while os.read(0, 1):  # not through sys.stdin: a thread that waits in its buffer aborts a process that ends
+        while os.read(0, 1):  # not sys.stdin: its buffer's lock, held by this thread at exit, aborts the process
             pass
         act()
 
@@ -64,12 +64,12 @@ def confined_environment(environment: Mapping[str, str] = os.environ, *, has_sto
     working directory does not matter.
 
     Args:
-        environment: The parent's.
+        environment: The environment of the parent.
         has_store: The child writes weights to the store, so it needs the store's password.
     """
     passed_on = {
         name: value
-        # A list of what is passed on: the next variable with a secret in it cannot be known in advance.
+        # A list of what is allowed: variables with secrets cannot all be known in advance.
         for name, value in environment.items()
         if _PASSED_ON.fullmatch(name) and (has_store or not name.startswith("VCDL_STORE_"))
     }
@@ -93,7 +93,7 @@ class Limits:
     def for_foreign_files(cls, timeout_s: float) -> "Limits":
         """Return the limits for a child that reads a submitter's files.
 
-        Memory is a third of the machine's, because several may run at once on the service's machine. It is at least 4
+        Memory is a third of the machine's, because several such children may run at once. It is at least 4
         GiB: TensorFlow takes 0.35 GiB on 2 cores before it has a model, and more with each core.
 
         Args:
@@ -131,8 +131,8 @@ def run_child(
         module: Its dotted name.
         arguments: Passed to it.
         timeout_s: Kill it after this time.
-        limits: Also run it in a session of its own, which is killed at the end. A limit on the number of processes
-            would not do: Linux counts all processes of a user, trainings included.
+        limits: Resources of the child. It then also gets a session of its own, which is killed at the end. The number
+            of processes is not limited: Linux counts all processes of a user, training ones included.
         options: Further options of `subprocess.Popen`.
 
     Raises:
@@ -146,13 +146,13 @@ def run_child(
                 with suppress(ProcessLookupError):  # it has ended already
                     limits.impose(process.pid)
             output, errors = process.communicate(timeout=timeout_s)
-        # Also of Ctrl-C and of a time-out: no child outlives the call.
+        # Also for Ctrl-C and a timeout: no child outlives the call.
         except BaseException:
             process.kill()
             raise
         finally:
             if limits is not None:
                 with suppress(ProcessLookupError):
-                    # Grandchildren as well, which a submitter's code may have started and left behind.
+                    # Also kills grandchildren, which a submitter's code may have left running.
                     os.killpg(process.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

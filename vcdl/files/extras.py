@@ -18,7 +18,7 @@ def require(extra: str, *packages: str) -> None:
 
 
 def installed_extras() -> list[str]:
-    """Return the extras of VCDL whose packages are all installed, whoever installed them."""
+    """Return the extras of VCDL whose packages are all installed, by whatever means."""
     from importlib import metadata
 
     from packaging.requirements import Requirement
@@ -29,7 +29,7 @@ def installed_extras() -> list[str]:
     missing = [
         each.marker
         for each in map(Requirement, ours.get_all("Requires-Dist") or ())
-        # Without a marker a package belongs to no extra: it is always installed.
+        # A package without a marker belongs to no extra.
         if each.marker and canonicalize_name(each.name) not in installed
     ]
     extras = ours.get_all("Provides-Extra") or ()

@@ -1,7 +1,7 @@
 """Fetch remote files into `vcdl/sources` of $XDG_CACHE_HOME (default ~/.cache).
 
-Each is fetched once, resumed byte by byte, and checked. A file named by `#sha256=…` is found by its content; for others
-the server is asked whether the file changed.
+A download that breaks off is resumed at the byte that it had reached. A complete copy of an address with `#sha256=…` is
+used without asking the server; for other addresses the server is asked whether the file has changed.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from vcdl.files.remote import AwayError, Remote, RemoteFile, remote_at, shown
 _SCHEMES = ("s3", "gs", "https", "http")
 _CHECKSUM = re.compile("sha256=([0-9a-f]{64})")
 _TRIES = 5
-"""Retries without a single new byte before a download fails, so that a dead server does not hold a job up forever."""
+"""Attempts in a row without a new byte after which a download fails, so that a dead server does not block a job."""
 _PARALLEL_DOWNLOADS = 8
 """Files of a folder that are downloaded at once, so that the latency of one hides behind the others."""
 _TELL_EVERY_S = 5.0
@@ -84,10 +84,10 @@ def address_of(text: str) -> Address | None:
     url, _, checksum = text.partition("#")
     found = _CHECKSUM.fullmatch(checksum)
     if checksum and not found:
-        raise ValueError("behind # stands sha256= with 64 of 0-9 and a-f, as sha256sum prints them")
+        raise ValueError("expected #sha256= and 64 hex digits (0-9, a-f), as sha256sum prints them")
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        raise ValueError(f"{scheme}:// with a user or a password: leave them out, the machine's credentials are taken")
+        raise ValueError(f"{scheme}:// with a user or a password: remove them, the machine's credentials are used")
     if parts.query and scheme in ("s3", "gs"):
         raise ValueError(f"{scheme}:// takes no ? and what follows: an endpoint of your own is AWS_ENDPOINT_URL")
     if scheme == "http" and not found:
@@ -114,18 +114,17 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock"):
-            # Named by its content, a whole copy is right forever: the server is not even asked.
+            # A copy that is named by its content never becomes outdated, so the server is not asked.
             if address.sha256 and whole.exists() and address.copy.exists():
                 return address.copy
             fetched = _Fetch(address, tell)
-            # Otherwise the address is asked whether the file has changed since.
             if whole.exists() and fetched.is_done:
                 return address.copy
-            # First: a kill in the middle of what follows must not leave the mark of a whole copy.
+            # First, because a kill during the download must not leave the mark of a complete copy.
             whole.unlink(missing_ok=True)
             fetched.run()
             if address.sha256 and (found := sha256_of(address.copy)) != address.sha256:
-                # All of it, or the next call would take the files for fetched and find the same checksum.
+                # Everything is deleted, else the next call would consider the files fetched and fail in the same way.
                 shutil.rmtree(folder)
                 raise DataError(
                     f"{shown(address.url)} is not what #sha256 says, it has sha256={found}: see which one is wrong"
@@ -137,7 +136,11 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
 
 
 def pinned(address: Address) -> Address:
-    """Return the address with the checksum of its current content, and keep the copy under that."""
+    """Fetch an address, and return it with the checksum of its content, under which the copy is kept from now on.
+
+    Raises:
+        DataError, FileUnavailable, RunFolderError: As `fetch`.
+    """
     copy = fetch(address)
     with folder_errors(address.folder):
         found = Address(address.url, sha256_of(copy))
@@ -158,7 +161,7 @@ def sha256_of(path: Path) -> str:
 
 
 class _Fetch:
-    """One call of `fetch`."""
+    """The state of one call of `fetch`: which files the copy lacks, and which it should not have."""
 
     def __init__(self, address: Address, tell: Tell) -> None:
         self._address, self._tell = address, tell
@@ -192,12 +195,12 @@ class _Fetch:
                 f"{shown(self._address.url)} takes {self._total_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are "
                 f"free in {self._address.folder.parent}: make room, or set XDG_CACHE_HOME to a larger disk"
             )
-        # A folder's copy is what the reader sees: a file that was removed there must not be trained on here.
+        # Readers see all files of the copy, and must not train on one that was removed at the server.
         for path in self._gone:
             path.unlink()
         with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
             try:
-                # One line after the other, by this thread alone. A file without its line is fetched again after a kill.
+                # Only this thread writes lines. After a kill, a file without its line is fetched again.
                 for file in pool.map(self._fetched, self._missing):
                     with self._journal.open("a", encoding="utf-8") as journal:
                         journal.write(f"{file.name}\t{file.identity}\n")
@@ -216,7 +219,7 @@ class _Fetch:
         return self._address.copy / file.name if file.name else self._address.copy
 
     def _fetched(self, file: RemoteFile) -> RemoteFile:
-        """Fetch a file, from the byte where the last try ended; returns it as it was then."""
+        """Fetch a file from the byte where the last try ended, and return it with the identity that was fetched."""
         path = self._path(file)
         part = path.with_name(f"{path.name}{_PART}")
         note = self._address.folder / f"{hashlib.sha256(file.name.encode()).hexdigest()[:16]}.identity"
@@ -229,8 +232,8 @@ class _Fetch:
             begin = here_bytes()
             opened = self._remote.opened(file, begin)
             goes_on = begin > 0 and opened.begin == begin and note.read_text() == opened.file.identity
-            # The server continued in the middle, but of other content: the two halves would make a file that never was.
-            if not goes_on and opened.begin:  # another file by now
+            # The server continued in the middle, but the file has changed: the two parts would not belong together.
+            if not goes_on and opened.begin:
                 note.unlink()
                 raise AwayError("it changes while it is read")
             note.write_text(opened.file.identity)
@@ -248,7 +251,11 @@ class _Fetch:
         return found
 
     def _patiently(self, call: Callable[[], _Result], reached: Callable[[], int] = lambda: 0) -> _Result:
-        """Retry a call while the server is away, up to _TRIES times without progress. Raises FileUnavailable."""
+        """Retry a call until the server answers, with at most _TRIES attempts in a row without progress.
+
+        Raises:
+            FileUnavailable: The server did not answer, or broke off each time.
+        """
         backoff, furthest, failures = Backoff(), 0, 0
         while True:
             try:
@@ -259,8 +266,8 @@ class _Fetch:
                 furthest = max(furthest, reached())
                 if failures == _TRIES:
                     raise FileUnavailable(
-                        f"{shown(self._address.url)} is away ({error}): check the connection, and begin again; what is "
-                        "here is kept"
+                        f"{shown(self._address.url)} cannot be fetched ({error}): check the connection, and start "
+                        "again; what was fetched is kept"
                     ) from error
                 time.sleep(backoff.next_wait_s())
 

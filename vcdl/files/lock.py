@@ -1,4 +1,4 @@
-"""Locks on files, between the processes of one machine: exclusive or shared, waited for or not."""
+"""Lock files between the processes of one machine, exclusively or shared, with or without waiting."""
 
 import fcntl
 import os
@@ -32,7 +32,7 @@ class FileLock:
         Raises:
             OSError: It cannot be opened.
         """
-        # O_CLOEXEC below: a child that inherited the descriptor would hold the lock beyond its parent's end.
+        # O_CLOEXEC, because a child that inherited the descriptor would hold the lock after its parent's end.
         flags = os.O_RDONLY if existing else os.O_RDWR | os.O_CREAT
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o664)
         self._names_holder = names_holder
@@ -62,7 +62,7 @@ class FileLock:
         while True:
             try:
                 self._lock(self._descriptor, kind)
-            except (BlockingIOError, PermissionError):  # record locks may say either
+            except (BlockingIOError, PermissionError):  # record locks raise either
                 if time.monotonic() >= give_up_s:
                     return False
                 time.sleep(_POLL_S)
@@ -93,7 +93,7 @@ class FileLock:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock on a file, as soon as it can be had; the file is made if it is missing. Raises OSError."""
+    """Wait for the lock on a file, creating the file if needed, and hold it within the block. Raises OSError."""
     with FileLock(path) as lock:
         lock.acquire(shared=shared)
         yield
@@ -113,5 +113,5 @@ def holder_of(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     with lock:
-        # Shared, so that two processes which look at the same time do not see each other as holders.
+        # Shared, so that two processes that ask at the same time do not take each other for holders.
         return None if lock.acquire(shared=True, wait_s=0) else lock.holder()

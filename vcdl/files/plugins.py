@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vcdl.errors import PluginError, VcdlError, one_line
 
-if TYPE_CHECKING:  # help must not read what is installed
+if TYPE_CHECKING:  # not at run time: `vcdl --help` must not search installed packages
     from importlib.metadata import EntryPoint
 
 _OURS = "vcdl"
@@ -36,7 +36,7 @@ class Parts(Mapping[str, T], Generic[T]):
     kind: str
     """The noun for such a part, for messages: `rule`."""
     wrong: Callable[[str, object], str | None] = _anything
-    """A function that returns the fault of a name and its part, or None."""
+    """Returns what is wrong with a part of this name, as the end of a message; None if nothing is."""
 
     @property
     def group(self) -> str:
@@ -48,7 +48,7 @@ class Parts(Mapping[str, T], Generic[T]):
         from importlib.metadata import entry_points
 
         found: dict[str, list[EntryPoint]] = {}
-        # Ours first, so that `points[0]` is ours where another package takes the name.
+        # Ours first, so that `points[0]` is ours even if another package uses the same name.
         for point in sorted(entry_points(group=self.group), key=lambda point: not _is_ours(point)):
             found.setdefault(point.name, []).append(point)
         # A checkout whose metadata is older than its code finds no parts at all, and "unknown rule" would mislead.
@@ -84,18 +84,18 @@ class Parts(Mapping[str, T], Generic[T]):
 
     @property
     def how_to_add(self) -> str:
-        """The cure for an unknown name."""
+        """Advice for an unknown name: how to install the part."""
         return f"a {self.kind} of another package: `pip install` that package next to vcdl"
 
     def _load(self, name: str) -> T:
         points = self._points[name]
-        # Only when the name is used: the fault of one package must not stop jobs that do not need it (decision 061).
+        # Checked only when the name is used: a broken package must not stop jobs that do not need it (decision 061).
         if len(points) > 1:
             raise PluginError(_taken(self.kind, name, points))
         (point,) = points
         try:
             found: T = point.load()
-        except VcdlError:  # such as a client library that is not installed, in words
+        except VcdlError:  # such as a client library that is not installed, with advice
             raise
         except Exception as error:  # whatever another's module does when it is imported
             raise PluginError(

@@ -1,6 +1,6 @@
-"""Files of other machines, read from any byte on: `s3://` and `gs://` by pyarrow, `https://` by Python itself.
+"""Read files of other machines from any byte on: `s3://` and `gs://` by pyarrow, `https://` by Python itself.
 
-Credentials are those that the machine has for its cloud: none is taken from an address, or sent to another machine.
+Credentials are those that this machine has for its cloud. None is taken from an address, or sent to another machine.
 """
 
 import os
@@ -18,14 +18,14 @@ SILENCE_S = 30.0
 """Seconds without a byte after which a connection counts as dead; slow servers send something sooner."""
 _PIECE_BYTES = 2**22
 _REFUSED = re.compile("ACCESS_DENIED|FORBIDDEN|UNAUTHORIZED|40[13]|INVALID_ACCESS_KEY|SIGNATURE|TOKEN|credential", re.I)
-"""A refusal in the words of the clouds' libraries."""
+"""How the clouds' libraries word that access is refused."""
 _CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the instance a role that may read",
     "gs": "run `gcloud auth application-default login`, or let the instance's service account read",
 }
 _ANSWERS = {
     401: "it wants a login, and none is sent: take a signed address",
-    403: "it may not be read; a signed address may be over: take a new one",
+    403: "it may not be read; a signed address may have expired: take a new one",
 }
 
 
@@ -54,7 +54,7 @@ class Opened(NamedTuple):
 
 
 class Remote(Protocol):
-    """An address. All calls raise DataError for permanent errors, AwayError for those that may pass."""
+    """The client for an address. All calls raise DataError for permanent errors, AwayError for temporary ones."""
 
     def files(self) -> list[RemoteFile]:
         """Return the file at the address, or those below it."""
@@ -139,7 +139,7 @@ class Bucket:
         with self._errors():
             now = self._file(self._system.get_file_info(path))
             stream = self._system.open_input_file(path)
-            # The file may be shorter by now than what was fetched of it.
+            # The file may have become shorter than the part that was fetched.
             stream.seek(min(begin, now.size_bytes or 0))
         return Opened(now, begin, _pieces(stream.read))
 
@@ -148,7 +148,7 @@ class Bucket:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Map pyarrow's errors, which have no types: a refusal is recognised by its message."""
+        """Map pyarrow's errors, which are all OSError: refused access is recognised by the message."""
         try:
             yield
         except ImportError as error:

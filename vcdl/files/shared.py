@@ -1,4 +1,4 @@
-"""Act in folders in which other users may write, without following a link that one of them puts there.
+"""Use folders in which other users may write, without following links that they put there.
 
 Whoever may write in a folder may replace each name in it at any moment: a check of a name proves nothing about the next
 use of the name. So a folder is opened once, name by name and following no link, and everything is done through the open
@@ -20,9 +20,11 @@ class NotRegular(OSError):
 
 @contextmanager
 def held(folder: Path, *names: str) -> Iterator[Path]:
-    """Hold the folder `names` below `folder`, and yield a path that leads into it whatever takes its name meanwhile.
+    """Hold the folder `names` below `folder` open, and yield a path into it that no rename or link can redirect.
 
-    Raises OSError; FileNotFoundError also where a link or a file stands in a folder's place.
+    Raises:
+        FileNotFoundError: A folder is missing, or a link or a file is in its place.
+        OSError: A folder cannot be opened. Errors of the block name the folder as the user knows it.
     """
     shown = folder.joinpath(*names)
     with ExitStack() as opened:
@@ -37,7 +39,7 @@ def held(folder: Path, *names: str) -> Iterator[Path]:
         try:
             yield Path(f"/proc/self/fd/{at}")
         except OSError as error:
-            if error.filename is not None:  # a person knows the folder by its name
+            if error.filename is not None:  # users know the folder by its name
                 error.filename = str(error.filename).replace(f"/proc/self/fd/{at}", str(shown))
             raise
 
@@ -45,7 +47,7 @@ def held(folder: Path, *names: str) -> Iterator[Path]:
 def regular(path: str | Path, flags: int) -> int:
     """Open a regular file, for `open(..., opener=regular)`. Raises OSError, NotRegular."""
     try:
-        # Without O_NONBLOCK the call waits for whoever holds the other end of a pipe.
+        # Without O_NONBLOCK the call would wait until another process opens the other end of a pipe.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o664)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):

@@ -1,4 +1,4 @@
-"""Files that are not Python and come with VCDL: for BOINC projects, templates, launchers, examples."""
+"""Find files other than Python that come with VCDL: for BOINC projects, templates, launchers, examples."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ def shipped(name: str) -> Path:
     """Return a folder that ships with VCDL: `boinc_project`, `templates`, `wrappers` or `examples`.
 
     Args:
-        name: Which. It is in the checkout, or inside the installed package.
+        name: The folder's name; the folder is in the checkout, or inside the installed package.
     """
     packed = _PACKAGE / "_shipped" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name

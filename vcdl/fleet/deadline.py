@@ -31,10 +31,12 @@ class Progress:
 
 
 class Units(NamedTuple):
-    """The units of capacity at a pass."""
+    """The capacity at one pass of the control loop, in `capacity > unit`."""
 
     wanted: int
+    """Units that the fleet should have."""
     spot: int
+    """Units of running preemptible instances."""
     on_demand: int
     """Units on demand, without those that the settings always want."""
 

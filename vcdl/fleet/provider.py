@@ -137,7 +137,10 @@ class Provider(ABC):
         return {}
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Return each allowed type, preemptible, in each place that offers it; queried once."""
+        """Return the preemptible pools of all regions that answer, with their instance types.
+
+        Each region is queried once in a process.
+        """
         regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
         answers, refusals = asked([region for region in here if region not in known], self.pools_in)

@@ -32,9 +32,7 @@ _Rate = kinds.above_zero(also="{peak: …}")
 
 def _precision(raw: Any) -> Any:
     if raw in ("mixed_float16", "float16"):
-        raise ValueError(
-            f"{raw} needs a scaled loss, whose scale does not travel; use mixed_bfloat16, which needs none"
-        )
+        raise ValueError(f"{raw} needs loss scaling, which VCDL does not support; use mixed_bfloat16, which needs none")
     # Uploads are sums of small changes, which weights with eight significant bits would lose.
     if raw == "bfloat16":
         raise ValueError("bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32")

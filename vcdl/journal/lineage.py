@@ -42,7 +42,7 @@ class Lineage:
         lineage = cls()
         for event in events:
             lineage._follow(event)
-        # Several servers write rows, so they may come out of the order of their versions.
+        # Several servers write rows, which may therefore not be in the order of their versions.
         lineage.recorded.sort(key=lambda update: update.version)
         return lineage
 

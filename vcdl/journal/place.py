@@ -74,7 +74,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise JournalError(f"{path} cannot be looked at ({error.strerror}): {file_cure(error)}") from error
+        raise JournalError(f"{path} cannot be read ({error.strerror}): {file_cure(error)}") from error
     return found.st_dev, found.st_ino
 
 

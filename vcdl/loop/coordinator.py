@@ -191,7 +191,11 @@ class Coordinator:
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _must_publish(self, now_s: float) -> bool:
-        """Return whether clients could start from newer weights than the last published ones."""
+        """Return whether to publish the weights now.
+
+        That is when open workunits could start from a newer version than the last published one, and `every_s`
+        have passed since that was published.
+        """
         publishing, history = self._plan.publishing, self.history
         # In `pacing: epoch` all subtasks of an epoch start from the same version by definition, so a newer version is
         # of no use to them.

@@ -60,8 +60,7 @@ class Tries:
     def created(self, name: WorkunitName) -> None:
         """Record that an attempt was created.
 
-        The server's own attempts are ignored: they are made in addition to a host's, so they must not replace its
-        number in `last`.
+        The server's own attempts are ignored: they add to a host's, so they must not replace its number in `last`.
         """
         if name.is_own:
             return

@@ -68,10 +68,10 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 
 
 def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
-    """Return the updates to drop since a good version, in order.
+    """Return those of the updates after a good version that a rollback drops first, in order.
 
-    These are unverified updates of strangers, and updates that started from a version with one of these in it. If
-    there are none, return all.
+    These are unverified updates of strangers, and every later update that started from a version with one of them in
+    it. If there are none, return all.
     """
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
     return _with_what_follows(updates, bad) if bad else updates

@@ -1,6 +1,6 @@
 """Compute the statistics of batch normalisation from samples.
 
-They matter only when a model is used, not in training, so a server can compute them at any time.
+Batch normalisation uses them in prediction and not in training, so the server can compute them whenever it needs them.
 """
 
 import logging
@@ -17,9 +17,9 @@ from vcdl.wire.inputs import as_keras_takes
 
 _log = logging.getLogger(__name__)
 _TRIED = 16
-"""Samples of the pass that shows which layers to set; so few that it takes no time, as in a trial of own code."""
+"""Samples of the pass that shows which layers to set: few, so that it takes no noticeable time."""
 _BATCH_SIZE = 128
-"""Samples at a time; without a graph, the outputs of every layer for them are in memory, so it is small."""
+"""Samples in one forward pass. Without a graph all layers' outputs may be in memory at once, so it is small."""
 
 
 class BatchStatistics:
@@ -41,7 +41,11 @@ class BatchStatistics:
         self._are_tried = False
 
     def take(self, x: Array) -> None:
-        """Set the statistics to their mean over batches of `x`, normalised samples, shape (n, …); nothing is random."""
+        """Set the statistics to their mean over batches of `x`; the model is called for inference, without dropout.
+
+        Args:
+            x: Normalised samples, shape (n, …).
+        """
         # Only a call with real samples shows which layers a model of the job's own code calls for inference
         # (docs/decisions/117).
         if self._layers and not self._are_tried:
@@ -62,11 +66,15 @@ class BatchStatistics:
         import keras
 
         try:
-            with keras.StatelessScope(), self._measuring():  # what is drawn there does not count
+            # The scope discards what the two calls change: states of random generators, and statistics.
+            with keras.StatelessScope(), self._measuring():
                 self._model(x, training=False)
                 self._model(x, training=True)
         except Exception as error:  # of code that is not ours
-            _log.warning("the statistics of batch normalisation are averages of the clients' (%s)", error_text(error))
+            _log.warning(
+                "batch normalisation keeps the mean of the clients' statistics: the model cannot be called here: %s",
+                error_text(error),
+            )
             self._layers = []
         self._layers = [layer for layer in self._layers if layer.is_training]
         self._are_tried = True
@@ -129,7 +137,8 @@ class _Layer:
             number.assign(np.zeros(number.shape, np.float32))
         layer = self._layer
         self._before = [np.array(keras.ops.convert_to_numpy(n)) for n in (layer.moving_mean, layer.moving_variance)]
-        layer.moving_mean.assign(self._mean)  # by a momentum of 0 an infinity would become NaN
+        # 0 · infinity is NaN, so an infinite statistic has to be gone before the momentum is 0.
+        layer.moving_mean.assign(self._mean)
         layer.moving_variance.assign(self._variance)
         # With a momentum of 0 each call leaves the statistics of its own batch in the layer, from which _call reads
         # them.

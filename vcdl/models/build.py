@@ -53,12 +53,21 @@ def build_model(
 ) -> BuiltModel:
     """Build the model that a job names, with given weights where it names some, else with fresh ones.
 
-    Raises ModelError.
+    Sets the process' random seeds, and runs the job's own code. Fresh weights are reproducible: they depend on the
+    model's JSON, `seed`, the backend and the version of Keras only.
 
-    `input_shape` (of several inputs, by name) and `outputs` (classes or numbers to predict) shape a built-in model, and
-    are passed to a `python` function that takes them. Fresh weights follow from the JSON, `seed`, backend and Keras.
-    `start`: the model that the job begins from. `precision`: the policy. Sets the process' random seeds, and runs the
-    job's own code.
+    Args:
+        settings: The job's section `model`.
+        input_shape: Shape of a sample, or that of each input by name. It shapes a built-in model, and is passed to a
+            `python` function that takes it.
+        outputs: Number of classes or of values to predict, by name if the model has several outputs; used likewise.
+        task: The job's `data > task`.
+        seed: Seed of fresh weights.
+        start: A Keras model from which the job continues, or None.
+        precision: Keras' precision policy for the layers.
+
+    Raises:
+        ModelError: The model cannot be built, or a client could not load it.
     """
     import keras
 
@@ -90,7 +99,7 @@ def build_model(
     revive(model, drawn)
     if settings.is_limited:
         model = _limited(model, settings, drawn_layers, code)
-        collect()  # the model of before, which its layers still hold
+        collect()  # frees the model before the limit, which reference cycles keep alive
         model_json = _to_json(model, settings.origin, code)
     if model.weights and not model.trainable_weights:
         raise ModelError("every layer of the model is frozen: name those to train in model > train")
@@ -98,13 +107,12 @@ def build_model(
 
 
 def _completed(given: str, settings: "ModelSettings", precision: str, code: OwnCode | None) -> str:
-    """Return a model's JSON as Keras writes it again, with all defaults and the precision. Raises ModelError."""
+    """Load a model's JSON and serialise it again, with all defaults and the precision. Raises ModelError."""
     described = load_model(given)
     if precision != "float32":
         compute_with(described, precision)
     text = _to_json(described, settings.origin, code)
-    # The reference has to go before the collection, which is to free the first copy of a large model before the next is
-    # built.
+    # A large model must be freed before the next copy is built, and this reference would keep it alive.
     del described
     collect()
     return text
@@ -132,7 +140,7 @@ def _called(
 
 
 def _give_weights(model: Any, settings: "ModelSettings", made: Any, start: Any) -> None:
-    """Copy weights into the model: of the model that was made, of the job's start, and of the named file."""
+    """Copy into the model the weights of `made`, then of the job's start, then of the named file, if there are any."""
     if made is not None:
         _check_trained(model, made)
         copy_weights(model, made, settings.origin)
@@ -183,10 +191,10 @@ def _inputs(shape: InputShape) -> Any:
 
 
 def _limited(model: Any, settings: "ModelSettings", drawn_layers: Sequence[str], code: OwnCode | None) -> Any:
-    """Return the model with only those layers trained that the job names, as its JSON describes it.
+    """Limit training to the layers that the job names, and return the model rebuilt from its JSON. Raises ModelError.
 
-    With `lora` and no `train`, the layers without given weights are trained as well: frozen at random, they would limit
-    what any adapter in front of them can reach. Raises ModelError.
+    With `lora` and no `train`, `drawn_layers`, those without given weights, are trained as well: frozen at random
+    values, they would limit what any adapter in front of them can reach.
     """
     if settings.train is not None or settings.lora is not None:
         train_only(model, drawn_layers if settings.train is None else settings.train)
@@ -203,7 +211,7 @@ def _limited(model: Any, settings: "ModelSettings", drawn_layers: Sequence[str],
 
 
 def _check_trained(described: Any, model: Any) -> None:
-    """Check that a model has its weights, and that its JSON says which are trained, and keeps their order.
+    """Check that a model has all of its weights, and that its JSON keeps their order and which of them are trained.
 
     Raises ModelError.
     """
@@ -225,7 +233,7 @@ def _names(weights: Sequence[Any]) -> list[str]:
 
 
 def json_in_file(settings: "ModelSettings") -> str | None:
-    """Return the unchecked JSON of a model in a file, with the job's own code, or None. Raises ModelError."""
+    """Return the JSON of a model file, unchecked, with the job's own code; None without a file. Raises ModelError."""
     if settings.keras_json is None and settings.keras is None:
         return None
     text = read_keras_json(settings.keras) if settings.keras is not None else _read(Path(str(settings.keras_json)))
@@ -233,7 +241,7 @@ def json_in_file(settings: "ModelSettings") -> str | None:
     try:
         return text if code is None else code.with_model(text)
     except ValueError:
-        return text  # no JSON, which whoever loads it says
+        return text  # not JSON: the caller, who loads it, reports that
 
 
 def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outputs, task: str) -> str:
@@ -259,7 +267,7 @@ def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: Out
 
 
 def _check_has_ending(builtin: str, task: str) -> None:
-    """Refuse a built-in model for a task that needs outputs at many places. Raises ModelError."""
+    """Refuse a built-in model whose outputs do not have the form that the task needs. Raises ModelError."""
     if task in ("sequence", "segmentation") or (task == "autoencoder" and builtin != "mlp"):
         wanted = {"sequence": "outputs for each step", "segmentation": "outputs for each pixel"}.get(task, "its input")
         raise ModelError(

@@ -46,10 +46,10 @@ def check_model(
     Args:
         model_json: The model, as Keras JSON.
         training: The job's settings.
-        input_shape: Shape of one sample.
+        input_shape: Shape of one sample, or that of each input by name.
         y: All labels, shape (n, …); integers are classes, floats numbers.
         task: The kind of task, which determines the form of the labels.
-        tasks: The kind of task of each output.
+        tasks: The kind of task of each output by name, if the model has several.
 
     Raises:
         ModelError: The model must change.
@@ -106,7 +106,7 @@ def _operation(tensor: Any) -> Any:
 
 def _check_end(end: _End, loss: Any, y: Array) -> None:
     shape, name = tuple(end.tensor.shape[1:]), end.output.loss.name
-    if is_own(end.output.loss) or type(loss).__name__ == "CTC":  # which aligns labels with more outputs than they are
+    if is_own(end.output.loss) or type(loss).__name__ == "CTC":  # aligns labels with a longer row of outputs
         return
     if y.dtype.kind in "iu":
         _check_classes(loss, name, shape, y)
@@ -139,12 +139,12 @@ def _made(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]
 
 
 def _check_precision(model: Any) -> None:
-    """Refuse layers whose gradients vanish without a scaled loss. Raises ModelError."""
+    """Refuse layers whose gradients vanish without loss scaling. Raises ModelError."""
     for layer in model._flatten_layers():
         if layer.dtype_policy.name.removeprefix("mixed_") == "float16":
             raise ModelError(
-                f"the layer {layer.name} computes with {layer.dtype_policy.name}, which needs a scaled loss, whose "
-                "scale does not travel between machines: give it the policy mixed_bfloat16, which needs none"
+                f"the layer {layer.name} uses the precision {layer.dtype_policy.name}, which needs loss scaling; "
+                "VCDL does not support that: use mixed_bfloat16, which needs none"
             )
 
 
@@ -181,7 +181,7 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
 
 
 def _check_flags(last: Any, loss: Any, name: str, y: Array) -> None:
-    """Refuse a loss or last layer for a single class where each output is a question of its own."""
+    """Refuse a loss or last layer that assumes one class a sample, for labels that may each be 0 or 1."""
     if type(loss).__name__ == "CategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
     _check_probabilities(last, loss)

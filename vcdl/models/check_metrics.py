@@ -30,9 +30,10 @@ _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
 
 
 def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
-    """Return the model's outputs, in order, for a few samples of `input_shape`. Raises ModelError."""
+    """Return the model's outputs, in order, for a few samples of zeros of `input_shape`. Raises ModelError."""
     lengths = {tensor.shape[-1] for tensor in model.outputs}
-    few = next(count for count in range(2, len(lengths) + 3) if count not in lengths)  # no other axis fits by chance
+    # A number of samples that no last axis has, so that swapped axes cannot fit by chance.
+    few = next(count for count in range(2, len(lengths) + 3) if count not in lengths)
     fixed = next((tensor.shape[0] for tensor in model.inputs if tensor.shape[0] is not None), None)
     try:
         given = model(_samples(model, few, input_shape), training=False)
@@ -46,7 +47,18 @@ def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
 
 
 def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any, y: Array) -> None:
-    """Compare a few outputs with labels as the evaluator does. Raises JobError, a line for each metric that fails."""
+    """Compare a few outputs with labels as the evaluator does.
+
+    Args:
+        end: The model's output, a symbolic tensor.
+        loss: The output's loss.
+        metrics: The output's metrics.
+        predicted: A few outputs, shape (few, …).
+        y: All labels of the output, shape (n, …).
+
+    Raises:
+        JobError: The loss or some metrics do not fit, with a line for each metric.
+    """
     import keras
 
     outputs = tuple(end.shape[1:])
@@ -77,7 +89,7 @@ def _samples(model: Any, count: int, shape: InputShape) -> Any:
 
 
 def _misfit_of_one(metric: Any) -> str | None:
-    """Return why a metric is meaningless for one output a sample; None if it is not."""
+    """Return why a metric is meaningless for a single output per sample; None if it makes sense."""
     kind, config = type(metric).__name__, metric.get_config()
     if "Categorical" in kind or "OneHot" in kind:
         near = "binary_crossentropy" if "Crossentropy" in kind else "binary_accuracy"
@@ -92,7 +104,7 @@ def _misfit_of_one(metric: Any) -> str | None:
 
 
 def _misfit_of_several(metric: Any, y: Array) -> str | None:
-    """Return why a metric is meaningless for an output for each class; None if it is not."""
+    """Return why a metric is meaningless for one output per class; None if it makes sense."""
     near = _ONE_HOT.get(type(metric).__name__)
     if near is None or y.dtype.kind not in "iu":
         return None
@@ -100,7 +112,7 @@ def _misfit_of_several(metric: Any, y: Array) -> str | None:
 
 
 def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | None:
-    """Return why a metric of probabilities is meaningless here; None if it is not."""
+    """Return why a metric of probabilities is meaningless for these labels or logits; None if it makes sense."""
     kind = type(metric).__name__
     if kind not in _PROBABILITIES and "At" not in kind:
         return None

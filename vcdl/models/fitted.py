@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 
 _COMPARED = 10_000
-"""Samples of an autoencoder with which its output is compared: enough for a verdict, so that a large set is not
-read."""
+"""Samples of an autoencoder that show the range of its targets: enough for the check, as all would have to be read."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +44,30 @@ class Fitted:
 
 
 def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
-    """Build the job's model for a data set, checked; `start`: continued. Raises DataError, ModelError, JobError."""
+    """Build the job's model for a data set, and check that they fit.
+
+    Args:
+        job: The job.
+        dataset: Its data.
+        start: A Keras model from which the job continues, or None.
+
+    Raises:
+        DataError: The data do not fit the model, or cannot be cut into shards.
+        ModelError: The model does not fit the data.
+        JobError: The settings fit neither.
+    """
     model = build_model(
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )
     normalisation = _normalisation(job, dataset, model)
-    of_chances = "crossentropy" in metric_name(job.training.loss)  # which targets as they are are compared with
+    of_chances = "crossentropy" in metric_name(job.training.loss)  # its targets are probabilities, which nothing scales
     if job.data.task == "regression" and job.model.code is None and not of_chances:
         model = with_scaled_output(model, dataset, normalisation)
     training = job.training_on(normalisation)
     tasks = {output.name: output.task for output in job.data.outputs or ()}
     check_model(model.json, training, dataset.input_shape, _compared(dataset, normalisation), job.data.task, tasks)
     dataset = with_class_weights(dataset, job.training.class_weight)
-    shards = cut_into_shards(dataset, job.data, job.seed)  # it refuses what cannot be cut, before anything is written
+    shards = cut_into_shards(dataset, job.data, job.seed)  # raises if they cannot be cut, before anything is written
     _check_steps(job, min(map(len, shards)))
     return Fitted(dataset, model, normalisation, training)
 
@@ -74,7 +84,7 @@ def _check_steps(job: "Job", samples: int) -> None:
 
 
 def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
-    """Return the values that outputs are compared with, including the highest class, which the labels may lack."""
+    """Return labels to compare outputs with, including the highest class, which the data's labels may lack."""
     if dataset.predicts_itself:
         # Shape and range are all that the check needs of an autoencoder's targets, so three samples with the extremes
         # stand for them.
@@ -129,7 +139,7 @@ def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: Int
     Args:
         settings: The job's settings.
         arrays: Its samples by the name of their array, the training samples first.
-        whole: The input, if the model takes integers there.
+        whole: What the model takes there, if it takes integers; else None.
     """
     if whole is None:
         return _finite(normalisation_of(next(iter(arrays.values())), settings), arrays)
@@ -139,7 +149,7 @@ def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: Int
 
 
 def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Normalisation:
-    """Return the normalisation after checking it. Raises DataError when its results are not finite in float32."""
+    """Return the normalisation. Raises DataError when float32 cannot hold the samples, as they are or normalised."""
     for name, x in arrays.items():
         numbers = numbers_of(x)
         if are_rounded(numbers.low, numbers.high):

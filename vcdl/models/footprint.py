@@ -7,11 +7,12 @@ from typing import Any
 from vcdl.wire.weights import frozen_places, trained_weights
 
 _TRAINING_PASSES = 3
-"""Passes of one training step, as multiples of a forward pass: one forward, and two backward for inputs and weights."""
+"""Cost of a training step in forward passes: one forward, and one backward each for inputs and for weights."""
 _VECTORS = 10
-"""Copies of the weights: themselves, gradients, moments, the base, and a checkpoint or update in writing."""
+"""Copies of the trained weights in memory: the weights, gradients, moments, the version that training began with, and a
+checkpoint or update while it is written."""
 _FROZEN_VECTORS = 2
-"""Copies of weights that no training changes, because they exist themselves and in the file while it is read."""
+"""Copies of the frozen weights in memory, because their file is read as a whole before they are assigned."""
 _BACKEND_BYTES = 1 << 30
 """Bytes of Python, Keras and its backend before a model is loaded; TensorFlow on a CPU took 0.6 GB."""
 WORKER_BACKEND_BYTES = 384 << 20
@@ -30,7 +31,7 @@ class Footprint:
     parameters: int
     """Number of weights that training changes."""
     frozen: int = 0
-    """Weights that it does not, in places of 4 bytes: four kernels' numbers of int8 take one."""
+    """Size of the frozen weights, in units of 4 bytes: four int8 numbers of a kernel take one."""
 
     def memory_bytes(self, batch_size: int, shard_bytes: int, backend_bytes: int = _BACKEND_BYTES) -> int:
         """Return the bytes of memory of a process that trains.
@@ -47,7 +48,8 @@ class Footprint:
 def footprint_of(model: Any) -> Footprint:
     """Estimate a model's cost.
 
-    A layer's kernel counts at each place of its output, with two operations a weight; a frozen one forward only.
+    A kernel costs two operations a weight at each place of its layer's output. Training costs three such passes; layers
+    before the first trained one, which need no gradients, cost one.
     """
     trained, frozen = sum(math.prod(weight.shape) for weight in trained_weights(model)), frozen_places(model)
     flops, activations, is_trained = 0.0, 0.0, not frozen
@@ -65,7 +67,7 @@ def footprint_of(model: Any) -> Footprint:
 
 
 def _outputs(layer: Any) -> list[Any]:
-    if not layer._inbound_nodes:  # within a subclassed model, whose calls leave no trace
+    if not layer._inbound_nodes:  # inside a subclassed model, of whose calls Keras keeps no record
         return []
     output = layer.output
     return list(output) if isinstance(output, list | tuple) else [output]

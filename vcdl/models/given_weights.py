@@ -1,6 +1,7 @@
 """Load weights from a user's `.keras`, `.weights.h5` or `.npz` file.
 
-Nothing but arrays and a checked configuration is read.
+Only arrays and the model's configuration are read, and callers check the latter before Keras loads it: no code in a
+file runs.
 """
 
 import re
@@ -27,8 +28,8 @@ _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, KeyError, RuntimeError, 
 _OBJECT = re.compile(r"for object <\w+ name=([^,>]+)")
 _SHAPES = re.compile(r"variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))")
 _TIMES, _NUMBERS_MORE = 2, 1_000_000
-"""Bound of the numbers in a file: twice the model's plus a million, because a file with more belongs to another model,
-or is a decompression bomb."""
+"""Most numbers in a file: twice the model's plus a million, because a file with more belongs to another model, or is a
+decompression bomb."""
 _NUMBER_BYTES = 64
 """Bytes that a file may take for each number: enough for an optimizer's states in the widest type."""
 _COUNTS = re.compile(r"expected (\d+) variables, but received (\d+) variables")
@@ -102,9 +103,9 @@ def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
 def _load_h5(model: Any, path: Path, shown: Path) -> None:
     try:
         variables, numbers = _saved_variables(path, shown)
-        layers = model._flatten_layers()  # SpectralNormalization stores the kernel that it wraps once more
+        layers = model._flatten_layers()  # each wrapped layer too: SpectralNormalization stores its kernel twice
         surplus = variables - sum(len(own._trainable_variables + own._non_trainable_variables) for own in layers)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # the last for names that are no text
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # TypeError: names that are not text
         raise ModelError(
             f"{shown} holds no weights ({one_line(error)}): write it with model.save() or model.save_weights()"
         ) from error
@@ -112,24 +113,28 @@ def _load_h5(model: Any, path: Path, shown: Path) -> None:
         raise ModelError(
             f"{shown} holds {surplus} variables more than the model's {len(model.weights)}: it is of another model"
         )
-    if numbers > _most_numbers(model):  # which Keras would read before it compares shapes
+    if numbers > _most_numbers(model):  # checked here, as Keras reads all numbers before it compares shapes
         raise ModelError(f"{shown} holds {numbers} numbers, far more than the model's weights: it is of another model")
     try:
-        with warnings.catch_warnings(action="ignore"):  # what matters is in the error
+        with warnings.catch_warnings(action="ignore"):  # the error below says what matters
             model.load_weights(str(path))
     except Exception as error:  # Keras and h5py each raise their own exceptions
         raise ModelError(f"{shown} does not fit the model: {_reason(str(error))}") from error
 
 
 def _most_numbers(model: Any) -> int:
-    """Return the largest number of weights that a file of this model may contain."""
+    """Return how many numbers a file for this model may contain at most."""
     return _NUMBERS_MORE + _TIMES * int(model.count_params())
 
 
 def _saved_variables(path: Path, shown: Path) -> tuple[int, int]:
-    """Variables of layers in a file of Keras, without the states of random generators, and the numbers in all.
+    """Count what a file of Keras stores for the layers.
 
-    Raises ModelError for a file that has its content from elsewhere: older versions of Keras would read any file.
+    Returns:
+        The variables, without the states of random generators, and the numbers in all of them, with those states.
+
+    Raises:
+        ModelError: The file links to others, through which older versions of Keras would read any file of this machine.
     """
     import h5py
 
@@ -149,7 +154,7 @@ def _saved_variables(path: Path, shown: Path) -> tuple[int, int]:
             numbers += item.size or 0
 
     with h5py.File(path, "r") as file:
-        count("/", file)  # whose parts are visited, but those behind links
+        count("/", file)  # visititems omits the root, and never follows links
         file.visititems(count)
     return found, numbers
 

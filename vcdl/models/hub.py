@@ -58,7 +58,7 @@ def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: s
         input_shape: Shape of a sample: tokens have one axis, images three.
         outputs: Classes, or numbers to predict. A classifier with another number of them gets a fresh last layer.
         task: The job's `data > task`.
-        weights: Load the preset's weights; else they are drawn.
+        weights: Load the preset's weights. Without them, all weights are fresh.
 
     Raises:
         ModelError: The folder holds no preset, or KerasHub has no such model for it.
@@ -98,13 +98,13 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
     """Write a preset with the weights of a trained model.
 
     Args:
-        base: The preset that the model was made of. Weights that the model has no use for are taken from it.
+        base: The preset that the model was made of. Weights of it that the model lacks are written unchanged.
         model: As `vcdl.run.results.export_model` wrote it.
         task: The job's `data > task`.
         output: Folder to write.
 
     Raises:
-        ModelError: The preset is gone or another one, or the model has more than it: it scales samples or targets.
+        ModelError: The folder no longer holds that preset, or the model also scales samples or targets.
     """
     shapes = {str(tensor.name): tuple(tensor.shape[1:]) for tensor in model.inputs}
     input_shape: InputShape = shapes if len(shapes) > 1 else next(iter(shapes.values()))
@@ -114,8 +114,8 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
     # Paths alone would also fit a preset of the same depth with other widths.
     if made.count_params() != model.count_params() or set(trained) != set(variables):
         raise ModelError(
-            f"the model is not that of the preset {base} alone, such as for scaled samples or targets, or another "
-            "preset is there now: export -o FILE.keras"
+            f"the model does not have exactly the weights of the preset {base}: it also scales samples or targets, or "
+            "the folder now holds another preset; export it with -o FILE.keras"
         )
     for path, variable in variables.items():
         # A weight that KerasHub's layer holds itself travelled as the row of an Embedding, so only its shape differs.
@@ -174,7 +174,7 @@ def _shapes(source: Any, input_shape: InputShape) -> dict[str, tuple[int, ...]]:
 
 
 def _with_ends(made: Any, source: Any, input_shape: InputShape, task: str) -> Any:
-    """Compute inputs that the data lack, scale images as the preset does, and end in probabilities."""
+    """Add to a model: inputs that the data lack, the scale of images that the preset expects, and probabilities."""
     import keras
 
     given = {str(tensor.name): tensor for tensor in made.inputs}

@@ -49,7 +49,7 @@ def inlined(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         shapes: Shape of one sample by the name of the input; inputs that are not named keep their shape.
 
     Raises:
-        ModelError: Some layer cannot be taken, with its name and the reason.
+        ModelError: A layer cannot be converted. The message names the layer and the reason.
     """
     return trace(model, shapes)[0]
 
@@ -171,7 +171,7 @@ class _Trace:
             return args[0]
         activation = _foreign_activation(layer)
         if not any(isinstance(part, keras.KerasTensor) for part in keras.tree.flatten((args, kwargs))):
-            args = tuple(map(self._batch.symbolic, args))  # or what it computes of its weights would be a constant
+            args = tuple(map(self._batch.symbolic, args))  # else what it computes from its weights would be a constant
         outputs = self._run(self._copied(layer), *args, **kwargs)
         if isinstance(layer, keras.layers.EinsumDense):
             outputs = _with_sizes(outputs, layer.equation, args[0].shape)
@@ -189,7 +189,7 @@ class _Trace:
             self._inside = False
 
     def _copied(self, layer: Any) -> Any:
-        """Return a copy of a layer of Keras' own, built anew: one that was built for any length knows no length."""
+        """Return an unbuilt copy of a layer of Keras' own: one built for any length would not learn the length here."""
         import keras
 
         if (why := LEFT_OUT.get(type(layer).__name__)) is not None:
@@ -209,7 +209,7 @@ class _Trace:
         return self._copies[id(layer)][1]
 
     def _drop_path(self, layer: Any, x: Any) -> Any:
-        """Drop whole samples at random by Keras' Dropout: KerasHub's layers ask whether they are trained."""
+        """Replace a layer that drops whole samples by Keras' Dropout: KerasHub's own branches on `training`."""
         import keras
 
         rate = getattr(layer, "rate", getattr(layer, "drop_prob", 0.0))
@@ -219,7 +219,7 @@ class _Trace:
     def _walk(self, layer: Any, args: Any, kwargs: Any) -> Any:
         """Run a layer's `call` on symbolic tensors, with its own weights replaced by symbolic tensors."""
         _refuse_training(layer)
-        kwargs.pop("training", None)  # each layer inside asks for it when it runs
+        kwargs.pop("training", None)  # each layer inside gets it from Keras when the model runs
         kept = {name: value for name, value in vars(layer).items() if _is_variable(value)}
         own = [*layer._trainable_variables, *layer._non_trainable_variables]
         # Replacing works by the names of attributes. A weight in a list would stay a constant, which no training
@@ -275,7 +275,7 @@ def _refuse_training(layer: Any) -> None:
     """Refuse a layer that behaves differently in training, which a graph cannot express. Raises ModelError."""
     import keras
 
-    if isinstance(layer, keras.Model):  # a graph of layers, which are asked one by one
+    if isinstance(layer, keras.Model):  # a graph of layers, which are checked one by one
         return
     kinds = (kind for kind in type(layer).__mro__ if kind.__module__.startswith(PACKAGE))
     source = "".join(map(inspect.getsource, kinds))
@@ -315,8 +315,8 @@ def _compare(model: Any, made: Any, inputs: list[Any]) -> None:
         name = str(tensor.name)
         if np.dtype(tensor.dtype).kind == "f":
             samples[name] = drawn.random(shape, dtype=np.float32)
-        # A mask is true from the begin up to a length of at least 1. Any other one never occurs in training, and zeros
-        # alone would leave attention nothing to look at.
+        # A mask is true from the beginning up to a length of at least 1. No other kind occurs in training, and zeros
+        # alone would leave attention nothing to attend to.
         elif name == "padding_mask":
             samples[name] = np.sort(drawn.integers(0, 2, shape))[..., ::-1].astype(tensor.dtype)
             samples[name][..., 0] = 1

@@ -13,13 +13,13 @@ from typing import Any
 _PRIME = 1_000_003
 """A prime above all sizes of layers, so that each multiple of it is recognised as the batch's size."""
 _BATCH = _PRIME * 2**12 * 3**6 * 5**2 * 7**4
-"""What stands for the size of the batch. Layers multiply it, `reshape(x, (batch * heads, length, width))`, and divide
-it by powers of their windows, which are those of small primes."""
+"""Placeholder for the size of the batch. Layers multiply it, as in `reshape(x, (batch * heads, length, width))`, and
+divide it by powers of window sizes, which have small prime factors: so it has many of them."""
 
 
 _SMALL = 64
-"""Numbers of a constant that may stand in the model's JSON, because a mask of 512 × 512 in each of 24 layers would be 6
-million, twelve times what a client reads."""
+"""Most numbers of a constant that is written into the model's JSON, because a mask of 512 × 512 in each of 24 layers
+would be 6 million, twelve times what a client reads."""
 
 
 class Batch:
@@ -50,7 +50,7 @@ class Batch:
 
 
 def _plus(value: Any, zeros: Any) -> Any:
-    """Add zeros to numbers or truth values, whose type stays."""
+    """Add zeros to numbers or booleans without changing their type."""
     if _is_truth(value):
         return _ops().logical_or(value, _ops().cast(zeros, "bool"))
     return _ops().add(value, _ops().cast(zeros, value.dtype))
@@ -78,7 +78,7 @@ def _sizes(shape: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def symbolic_operations(batch: Batch) -> Iterator[None]:
-    """Let `keras.ops` know the batch while a model is traced. Not for several threads."""
+    """Replace functions of `keras.ops` within the block by ones that handle the unknown batch size. Not thread-safe."""
     import keras
 
     with ExitStack() as stack:
@@ -158,7 +158,7 @@ def _repeat(batch: Batch, real: Callable[..., Any], x: Any, repeats: Any, axis: 
 
 
 def _triangle(_batch: Batch, real: Callable[..., Any], x: Any, k: int = 0) -> Any:
-    """Cut a triangle of a mask, as numbers: layers multiply two of them, and TensorFlow multiplies no truth values."""
+    """Cut a triangle from a mask, as integers: layers multiply two of them, and TensorFlow multiplies no booleans."""
     rows, columns = x.shape[-2:]
     x = _ops().cast(x, "int32") if _is_truth(x) else x
     return real(x, max(-rows, min(int(k), columns)))

@@ -30,7 +30,7 @@ class IntegerInput:
     """An input of integers."""
 
     dtype: str
-    """The type that the model declares: a float type where only an Embedding says that these are whole numbers."""
+    """The type that the model declares. It is a float type if only an Embedding shows that the numbers are integers."""
     lookups: tuple[tuple[str, int], ...]
     """Name and `input_dim` of each Embedding that the input reaches."""
 
@@ -131,9 +131,10 @@ def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
 
 
 def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
+    """Return the embeddings that the inputs reach, and whether an output still contains the inputs' numbers."""
     found: list[tuple[str, int]] = []
+    # The calls of layers whose output contains the inputs' numbers unchanged.
     same = {(name, 0) for name in inputs}
-    """Return the calls of layers whose output contains the inputs' numbers."""
     before = -1
     while before != len(same):  # layers need not be listed in the order of their calls
         before = len(same)

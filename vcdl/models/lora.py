@@ -1,4 +1,4 @@
-"""Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: freeze a kernel K, and train A·B, added to it."""
+"""Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: freeze a kernel K, and train A·B, added to K."""
 
 import json
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def quantize_frozen(model: Any) -> None:
 
     found, layers = 0, list(model._flatten_layers(include_self=False))
     wrappers = [layer for layer in layers if isinstance(layer, keras.layers.Wrapper)]
-    # TimeDistributed passes by the method with which Keras computes from int8, and would take the integers as they are.
+    # TimeDistributed bypasses the method by which Keras computes with int8, and would use the integers unscaled.
     wrapped = {id(part) for wrapper in wrappers for part in wrapper._flatten_layers()}
     with cheap_collections():
         for layer in (layer for layer in layers if id(layer) not in wrapped):
@@ -70,16 +70,18 @@ def quantize_frozen(model: Any) -> None:
                     continue
                 found += 1
     if not found:
-        raise ModelError("model > frozen: int8: nothing is frozen that Keras stores so: Dense, EinsumDense, Embedding")
+        raise ModelError(
+            "model > frozen: int8: no frozen layer can be stored so: it takes Dense, EinsumDense, Embedding"
+        )
 
 
 def drawn_matrices(model: Any) -> dict[int, Any]:
-    """Return the numbers of each A of a fresh model, by the id of its variable, for `revive`."""
+    """Return the fresh values of each matrix A of a model, by the id of its variable, for `revive`."""
     return {id(weight): weight.numpy() for weight in model.weights if weight.path.endswith(_FIRST)}
 
 
 def revive(model: Any, drawn: Mapping[int, Any]) -> None:
-    """Restore the fresh numbers of A where A and B, the variable behind it, are both zero.
+    """Restore the fresh values of A where A and B, the variable next to it, are both zero.
 
     Keras adds A·B to the kernel when it saves a model, and sets both to zero when it loads one. The gradient of each is
     a product with the other, so neither would ever change. With B at zero the model predicts the same for any A.
@@ -102,7 +104,8 @@ def is_adapted(layer: Any) -> bool:
 def freeze_adapted(plain: Any, model: Any) -> None:
     """Freeze in a merged model the layers that were adapted in `model`.
 
-    Their kernels were frozen in the run. An optimizer that is saved for all of them takes twice the model's size.
+    Their kernels were frozen in the run. Otherwise the saved optimizer would have moments for all of them, which take
+    twice the size of the model.
     """
     import keras
 
@@ -112,22 +115,22 @@ def freeze_adapted(plain: Any, model: Any) -> None:
 
 
 def merged(model: Any) -> Any:
-    """Return the model with A·B added to each kernel, all in float32: a plain one that predicts the same."""
+    """Return a plain float32 model that predicts the same, with A·B added to each kernel."""
     if not is_adapted(model):
         return model
     plain = load_model(json.dumps(_without(json.loads(described(model)))), draws_weights=False)
     for ours, theirs in zip(plain._flatten_layers(), model._flatten_layers(), strict=True):
-        if is_int8(theirs):  # Keras itself would round the sum to int8 once more, and lose what was trained
+        if is_int8(theirs):  # Keras would round the sum to int8 again and lose A·B
             _copy_dequantized(ours, theirs)
             continue
         saved: dict[str, Any] = {}
-        theirs.save_own_variables(saved)  # where Keras itself merges
+        theirs.save_own_variables(saved)  # which adds A·B
         ours.load_own_variables(saved)
     return plain
 
 
 def _copy_dequantized(ours: Any, theirs: Any) -> None:
-    """Give a plain layer the kernel of one that is stored as int8, with A·B, and its other weights."""
+    """Set a plain layer's weights to those of an int8 layer, with its kernel in float32 and A·B added."""
     import keras
 
     if hasattr(theirs, "_embeddings"):

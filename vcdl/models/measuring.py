@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 BATCH_SIZE = 256
-"""Samples that are measured at a time."""
+"""Samples in one batch of a measurement."""
 
 
 def measuring(training: Training, data: "DataSettings") -> Training:
@@ -44,8 +44,8 @@ def _with_accuracy(metrics: tuple[Named, ...], task: Task) -> tuple[Named, ...]:
 def as_compared(y: Any, model: Any) -> Any:
     """Return labels as metrics compare them with outputs.
 
-    Some metrics insist on (n, 1) for an output of one number. Labels in a file, those of an autoencoder, stay as they
-    are.
+    Some metrics insist on (n, 1) for an output of one number. Labels that are read from a file in parts, such as those
+    of an autoencoder, are returned unchanged.
     """
     if not isinstance(y, np.ndarray):
         return y
@@ -60,7 +60,7 @@ def compared_with(labels: Array, end: Any) -> Array:
 
 
 def outputs_of(model: Any, x: Sliced) -> Iterator[Array]:
-    """Yield a model's outputs for samples, BATCH_SIZE at a time. It is not compiled, because it is called once."""
+    """Yield a model's outputs for samples, BATCH_SIZE at a time. The model runs once, so it is not compiled."""
     import keras
 
     for begin in range(0, len(x), BATCH_SIZE):

@@ -46,7 +46,7 @@ def meter_of(model: Any) -> Meter:
 
 
 class KerasMeter:
-    """Keras' public methods: JAX, PyTorch, and TensorFlow with XLA."""
+    """Measures with Keras' public methods: for JAX, PyTorch, TensorFlow with XLA, and models of the job's own code."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -76,7 +76,7 @@ class KerasMeter:
 
 
 class _GraphMeter:
-    """TensorFlow: one call for all weights, and one for each batch. One trace serves batches of any size."""
+    """Measures with graphs of TensorFlow: one call sets all weights, and one measures a batch of any size."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -88,7 +88,7 @@ class _GraphMeter:
         import tensorflow as tf
 
         if vector.size != self._size:
-            assign(self._model, vector)  # it says what is wrong
+            assign(self._model, vector)  # raises WeightsFileError with the sizes
         self._set(tf.constant(vector))
 
     def measure(self, x: Sliced, y: Sliced, weights: Array | None, batch_size: int) -> dict[str, Any]:
@@ -96,12 +96,12 @@ class _GraphMeter:
 
         if not self._is_built:
             first = next(_cut(x, y, weights, batch_size))
-            self._model.test_on_batch(*first)  # before that, metrics have no variables to reset
+            self._model.test_on_batch(*first)  # makes the metrics' variables, which are reset below
             self._is_built = True
         self._reset()
         for batch in _cut(x, y, weights, batch_size):
             self._step(tf.nest.map_structure(tf.constant, batch))
-        # As `evaluate` does it: in a graph the last bit of an F1 score may differ.
+        # Outside a graph, as in `evaluate`: inside, the last bit of an F1 score may differ.
         return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}
 
 
@@ -112,7 +112,7 @@ def _traced_set(model: Any) -> Any:
     weights = trained_weights(model)
     sizes = [math.prod(weight.shape) for weight in weights]
 
-    # Without AutoGraph, which would write the graph's translation into the system's folder for temporary files.
+    # AutoGraph is off, because it writes the translated function into the system's folder for temporary files.
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def set_weights(vector: Any) -> None:
         for weight, part in zip(weights, tf.split(vector, sizes), strict=True):

@@ -9,7 +9,7 @@ from vcdl.models.ending import output_layer
 def mlp(
     input_shape: tuple[int, ...], outputs: int, task: str, units: Sequence[int] = (128,), dropout: float = 0.0
 ) -> Any:
-    """Flatten, then for each of `units` a dense ReLU layer and, if it is not 0, dropout."""
+    """Build a dense ReLU layer for each number in `units`, each followed by dropout if `dropout` is not 0."""
     import keras
     from keras import layers
 

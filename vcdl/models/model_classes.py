@@ -17,9 +17,15 @@ Loaded = TypeVar("Loaded")
 
 
 def load_data_with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
-    """Return the data set of `load`, labels with a gap as the model's outputs.
+    """Load a job's data; if its labels leave the number of classes open, load them again with the model's outputs.
 
-    Raises DataError, ModelError, as `load`.
+    Args:
+        job: The job.
+        load: Loads the data set for the settings it is given.
+
+    Raises:
+        DataError: `load` refused the data, and the model in the job's file does not help.
+        ModelError: The model's file cannot be read.
     """
     try:
         return load(job.data)
@@ -30,7 +36,7 @@ def load_data_with_model_classes(job: "Job", load: "Callable[[DataSettings], Loa
         if count is None:
             raise
         try:
-            # A model with enough outputs says what the labels leave open, such as a class that only the test set has.
+            # A model with enough outputs settles what labels leave open, such as a class that only the test set has.
             return load(job.data.model_copy(update={"classes": count}))
         except DataError:
             # The first refusal names the labels as the user wrote them. The second would speak of a key that is not in
@@ -39,9 +45,9 @@ def load_data_with_model_classes(job: "Job", load: "Callable[[DataSettings], Loa
 
 
 def _outputs_of(model: "ModelSettings") -> int | None:
-    """Return the number of outputs of a model in a file.
+    """Return the number of outputs of a model in a file. Raises ModelError.
 
-    It is None for another kind of model, or one whose outputs cannot be classes. Raises ModelError.
+    It is None for another kind of model, or one whose outputs cannot be classes.
     """
     text = json_in_file(model)
     if text is None:

@@ -1,4 +1,4 @@
-"""Mixed precision: layers compute with shorter numbers, and store their weights in float32."""
+"""Mixed precision: layers compute in a shorter number format, and store their weights in float32."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from vcdl.wire.inputs import InputShape, Outputs
 
 
 def call_builder(name: str, input_shape: InputShape, outputs: Outputs, folder: Path | None) -> Any:
-    """Return the model of `module:function` for `(input_shape, outputs)`. Raises ModelError, with file and line."""
+    """Call the user's `module:function` and return its model. Raises ModelError, with file and line."""
     with users_function(name, folder, ModelError) as function:
         arguments = (input_shape, outputs) if _takes_two(name, function) else ()
         try:

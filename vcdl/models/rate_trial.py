@@ -1,7 +1,11 @@
-"""A trial of learning rates before a short job begins.
+"""Try learning rates on the server before a short job begins.
 
 The right rate depends on model, data and batches (docs/decisions/072), and a fraction of an epoch at each rate shows
-it.
+it. A trial trains a few steps at each of five multiples of the job's peak rate. It is conclusive if the best rate has
+lowered the loss clearly, and clearly further than the same training with targets exchanged within each batch, from
+which nothing but the targets' frequencies can be learnt. A conclusive trial trains the two best rates in further orders
+of the samples, and their mean loss decides. An inconclusive trial is repeated with twice the steps. If the longest one
+is inconclusive, the lowest and the usual rate are compared once over many more steps.
 """
 
 import math
@@ -27,48 +31,52 @@ Losses = Callable[["Array", "Array", float], tuple[float, float]]
 """Targets, orders and the factor of the rate → mean losses of the first and of the last steps."""
 _FACTORS = (1.0, 2.0, 4.0, 8.0, MOST_BOOST)
 _LENGTHS = (60, 120, 240, 480)
-"""Steps of a trial; one that is not believed is followed by the next."""
+"""Steps of a trial; an inconclusive one is followed by the next longer one."""
 _JUDGED = 15
-"""The last steps, whose losses are compared, because the mean of 30 names a wrong rate as often
+"""Number of last steps whose losses are compared, because the mean of 30 names a wrong rate as often
 (docs/decisions/115)."""
 _ORDERS = 3
 """Orders of the samples in which the best rates are tried: one alone names half the best rate or less by chance in one
 job of four (docs/decisions/115).
 """
 _FINALISTS = 2
-"""Rates that are tried in all orders: the best of the first one. It names the best or its neighbour."""
+"""Rates that are tried in all orders: the two best of the first order, which finds the best rate or one next to it."""
 _TRAININGS = len(_FACTORS) + 1 + _FINALISTS * (_ORDERS - 1)
-"""Trainings of a believed length: each rate, the best with exchanged targets, and the finalists in further orders."""
+"""Trainings of a conclusive trial: each rate, the best with exchanged targets, and the finalists in further orders."""
 _DUEL = 1920
-"""Steps of the last look, at the lowest and the usual rate alone, where the longest trial showed nothing, because a
+"""Steps of the final comparison of the lowest and the usual rate after the longest trial was inconclusive, because a
 plateau may end only between 960 and 1 920 steps (docs/decisions/147)."""
 _MOST_OF_JOB = 0.5
-"""Part of the job's steps that a trial may have, unless it takes no time: it was three times the job on small series
-whose steps are slow (docs/decisions/147).
-"""
+"""Fraction of the job's steps that the trials may take, unless they are free: without a bound they took half of the
+time of a job on small series whose steps are slow (docs/decisions/147)."""
 _FREE_FLOPS, _FREE_STEPS = 3e9, 1000
-"""A trial that needs no more takes about a second, and may be longer than the job. Steps count, too: recurrent layers
-have few operations and are slow.
-"""
+"""Operations and steps that are free: trials that need no more take about a second, and may be longer than the job.
+Steps count, too, because recurrent layers have few operations and are slow."""
 _MOST_SLOTS = 50
-"""Slots that are counted on, of more shards, because trials of jobs in 200 shards would be too short
+"""Most slots that are assumed for a job, because trials of jobs in 200 shards would else be too short
 (docs/decisions/115)."""
 _BELIEVED = 0.5
-"""Part of the loss without learning to which the best rate must bring it, because a trial that has hardly started
-chooses by chance."""
+"""Fraction of the loss without learning below which the best rate must bring it in a conclusive trial, because a trial
+that has hardly started to learn chooses by chance."""
 _LEARNT = 0.95
-"""The part for the longest trial, which no other follows: some losses never halve."""
+"""The same fraction for the longest trial, which no other follows: some losses never halve."""
 _MOST_FLOPS = 3e11
-"""A trial takes no more: some thirty seconds of a core."""
+"""Most operations of the trials, so that they take some thirty seconds of a core at most."""
 
 
 def trial_lengths(
     training: "TrainingSettings", shard_samples: Sequence[int], epochs: int, footprint: Footprint
 ) -> tuple[int, ...]:
-    """Lengths, in steps, of the trials that a job may need; none if it names its rate.
+    """Return the lengths, in steps, of the trials that a job may need; none if it sets its rate or is too short.
 
-    They are short compared with the steps that the job makes in a row with a slot for each shard (50 slots at most),
-    and take at most half a minute of this machine.
+    No trial but the shortest is longer than the steps that the job makes in a row with a slot for each shard (50 slots
+    at most). Together the trials stay below half of the job's steps, unless they take no noticeable time.
+
+    Args:
+        training: The job's section `training`.
+        shard_samples: Number of samples of each shard.
+        epochs: Passes of the job over all shards.
+        footprint: Cost of the job's model.
     """
     steps = training.steps(shard_samples, epochs)
     if not training.tries_rates or steps < _LENGTHS[0]:
@@ -84,7 +92,7 @@ def trial_lengths(
         if length > longest or spent + _TRAININGS * length > most:
             break
         lengths.append(length)
-        # A length that is not believed trains no finalists, so its cost is lower than that of the last one.
+        # An inconclusive trial trains no finalists, so it costs less than the last one.
         spent += (len(_FACTORS) + 1) * length
     return tuple(lengths)
 
@@ -98,20 +106,33 @@ def found_boost(
     seed: int,
     lengths: Sequence[int],
 ) -> tuple[float, RateTrial]:
-    """Return the factor of the peak rate that brings the loss down most in the first steps.
+    """Try multiples of the peak rate in turn, and return the one that lowers the loss most in the first steps.
 
-    They begin with `begin`, weights with moments, shape (n,). Most batches are new: no other data are needed.
+    Training losses suffice for the comparison, because most batches are new. If all rates diverge, the result is the
+    lowest. If no trial is conclusive, it is the usual factor, unless the trials reached the longest length: then the
+    lowest and the usual rate are compared over more steps, and the lowest is taken if its loss is more than 5 % lower.
+    On noisy stripes three times the lowest rate ends in a constant answer (15 % instead of 84). Hands of cards learn
+    nothing at either rate, and end 3 to 9 points higher at the usual one (docs/decisions/147).
 
-    Where no factor has learnt anything yet, it is the usual one. After the longest trial the lowest and the usual rate
-    have a last look: the lowest is taken if it has learnt meanwhile and the usual one has not, as on noisy stripes,
-    which end at a constant answer at three times the rate (15 % for 84); hands of cards learn nothing at either, and
-    end 3 to 9 points higher at the usual one (docs/decisions/147).
+    Args:
+        trainer: Trains the job's model.
+        training: The job's section `training`.
+        begin: Weights with moments to begin each training with, shape (n,).
+        shards: The job's shards.
+        normalisation: The normalisation of their samples.
+        seed: Seed of the samples' orders.
+        lengths: The result of `trial_lengths`, at least one.
 
-    Raises DataError, FileUnavailable.
+    Returns:
+        The factor, and whether a trial was conclusive.
+
+    Raises:
+        DataError: A shard is damaged.
+        FileUnavailable: A shard cannot be read.
     """
 
     def prepared(length: int, orders: int) -> tuple["Array", "Array", Losses]:
-        """Return targets, the orders of the samples, shape (orders, samples), and what trains on them."""
+        """Return targets, the orders of the samples, shape (orders, samples), and the function that trains on them."""
         trained = length * training.batches_a_step * training.batch_size
         samples = _some_of(shards, normalisation, orders * trained)
         passes = math.ceil(orders * trained / len(samples.y))
@@ -156,7 +177,7 @@ def _losses(
     orders: "Array",
     factor: float,
 ) -> tuple[float, float]:
-    """Return the mean losses of the first and of the last steps in these orders, at this factor of the peak rate."""
+    """Train once in each of these orders, and return the mean losses of the first and of the last steps."""
     steps = orders.shape[1] // training.batch_size
     judged = _JUDGED * training.batches_a_step
     losses = []
@@ -167,10 +188,10 @@ def _losses(
 
 
 def _mixed(y: "Array", orders: "Array", batch_size: int, rng: np.random.Generator) -> "Array":
-    """Return the targets with those of each batch exchanged among its samples.
+    """Return the targets, shuffled within each batch.
 
-    What a model learns from these is no more than how common each target is. Until a trial has learnt more, all its
-    rates look alike, and the one that is ahead is so by chance: hands of cards, parity, rare classes.
+    All that a model can learn from these is how common each target is. Until a trial has learnt more than that, all its
+    rates look alike, and one of them leads by chance, as for hands of cards, parity or rare classes.
     """
     mixed = y.copy()
     for order in orders:
@@ -181,7 +202,7 @@ def _mixed(y: "Array", orders: "Array", batch_size: int, rng: np.random.Generato
 
 
 def _some_of(shards: Sequence[Path], normalisation: Normalisation, most: int) -> Samples:
-    """Return about `most` samples, evenly from all places of the shards, because a source may be in order."""
+    """Return about `most` samples, evenly spaced over the shards, because a source may be sorted."""
     from_each = math.ceil(most / len(shards))
     parts = []
     for path in shards[:most]:

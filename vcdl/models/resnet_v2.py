@@ -18,9 +18,10 @@ _L2 = 1e-4
 
 
 def resnet_v2(input_shape: tuple[int, ...], outputs: int, task: str, depth: int = 20) -> Any:
-    """Return a ResNet for images of depth 9·n + 2: 11, 20, 29, …, 164.
+    """Build a ResNet for images, of depth 9·n + 2: 11, 20, 29, …, 164.
 
-    Raises ModelError for another depth, or other data.
+    Raises:
+        ModelError: The depth is another one, or the samples are no images.
     """
     import keras
     from keras import layers

@@ -1,6 +1,7 @@
-"""Add a last layer to a regression that scales outputs to the targets.
+"""Add a last layer to a regression model that scales its outputs to the targets.
 
-It multiplies by the targets' deviation and adds their mean; in training the loss is divided accordingly.
+The layer multiplies by the targets' standard deviation and adds their mean. In training, the client divides the loss
+accordingly.
 """
 
 from dataclasses import replace
@@ -21,21 +22,22 @@ from vcdl.wire.workunit import Normalisation
 _USUAL = 3.0
 """Targets with deviations from 1/3 to 3, and means up to 3, are learned as they are, without such a layer."""
 _TRIED = 256
+"""Samples whose predictions show whether a model was trained before: few, so that it takes no noticeable time."""
 
 
 def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Normalisation) -> BuiltModel:
-    """Return the model with such a layer; unchanged for targets of a usual scale, or if the layer would do harm."""
+    """Return the model with a scaling layer; unchanged for targets of a usual scale, or if the layer would do harm."""
     y = np.asarray(dataset.y_train, np.float64).reshape(len(dataset.y_train), -1)
     mean, deviation = y.mean(axis=0), y.std(axis=0)
-    # A target that is constant would make the layer a division by zero in the loss.
+    # The loss is divided by the deviation, and that of a constant target is 0.
     deviation[deviation == 0] = 1.0
     if (deviation > 1 / _USUAL).all() and (deviation < _USUAL).all() and (np.abs(mean) < _USUAL).all():
         return model
     import keras
 
     plain = load_model(model.json, model.frozen)
-    # The layer fits only behind a dense layer of plain numbers. Behind an activation, the range of the outputs has a
-    # meaning of its own.
+    # The layer fits only behind a dense layer without activation. With one, the range of the outputs has a meaning of
+    # its own.
     if len(plain.outputs) != 1 or plain.outputs[0].shape[1:] != (y.shape[1],) or not _ends_linear(plain):
         return model
     assign(plain, model.weights)

@@ -7,22 +7,28 @@ from typing import Any
 from vcdl.errors import ModelError, nearest
 
 _HINT = 300
-"""Characters of names in a message, because a deep model has hundreds of layers."""
+"""Most characters of layer names in a message, because a deep model has hundreds of layers."""
 
 
 def train_only(model: Any, patterns: Sequence[str]) -> None:
     """Train the layers that a pattern names, and freeze all others. Raises ModelError for one that names none."""
     named = named_layers("model > train", model, patterns)
-    model.trainable = True  # also the models within it, whose flag holds for what is in them
+    model.trainable = True  # sets the flags of models inside it, too, which would freeze their layers
     for layer in layers_with_weights(model):
         layer.trainable = id(layer) in named
 
 
 def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool = False) -> Mapping[int, Any]:
-    """Return the layers that patterns name, by id, with their path and the model around them.
+    """Return the layers with weights that patterns name, by `id(layer)`.
 
-    With `inside`, layers within layers are named too, such as attention's projections. Raises ModelError for a pattern
-    that names none.
+    Args:
+        key: The key of the job file with the patterns, for the message.
+        model: The model.
+        patterns: Each matches a layer's name or path, such as `encoder/dense_1`, or the name of a model around it.
+        inside: Match layers inside layers as well, such as attention's projections.
+
+    Raises:
+        ModelError: A pattern matches no layer.
     """
     named: dict[int, Any] = {}
     layers = [(layer, names) for layer, names in (_parts(model) if inside else _layers(model, ())) if layer.weights]
@@ -32,7 +38,7 @@ def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool 
             known = sorted({name for _, names in layers for name in names})
             hint = nearest(pattern, known)
             if len(hint) > _HINT:
-                unset = ".".join(key.split(" > ")[:2])  # else describe refuses the job by this very pattern
+                unset = ".".join(key.split(" > ")[:2])  # else describe would refuse the job for the same pattern
                 whole = hint[:_HINT].rpartition(", ")[0] or hint[:_HINT]
                 hint = f"{whole}, …; `vcdl describe JOB.yaml --set {unset}=null` lists all"
             raise ModelError(f"{key}: no layer with weights is named {pattern!r}; {hint}")
@@ -41,19 +47,19 @@ def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool 
 
 
 def layers_with_weights(model: Any) -> list[Any]:
-    """Return the layers of a model and of the models within it; a wrapper counts as one layer."""
+    """Return the layers with weights of a model and of the models inside it; a wrapper counts as one layer."""
     return [layer for layer, _ in _layers(model, ()) if layer.weights]
 
 
 def layer_paths(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each layer with weights after the path by which patterns may name it."""
+    """Yield, for each layer with weights, the path by which patterns may name it, and the layer."""
     for layer, names in _layers(model, ()):
         if layer.weights:
             yield max(names, key=len), layer
 
 
 def _parts(model: Any) -> Iterator[tuple[Any, set[str]]]:
-    """Yield each layer that is no model, and each one inside it, with its names and those of the layer around it."""
+    """Yield each layer that is not a model, and each layer inside it, with all names by which patterns may match it."""
     for layer, names in _layers(model, ()):
         yield layer, names
         longest = max(names, key=len)
@@ -62,7 +68,7 @@ def _parts(model: Any) -> Iterator[tuple[Any, set[str]]]:
 
 
 def _layers(model: Any, above: tuple[str, ...]) -> Iterator[tuple[Any, set[str]]]:
-    """Yield each layer that is no model, with its names.
+    """Yield each layer that is not a model, with all names by which patterns may match it.
 
     Args:
         model: The model.

@@ -29,12 +29,18 @@ _STEPS = 2
 _BATCH = 16
 """Batch size of a trial, small because only finite weights matter here."""
 _HUGE = 1e6
-"""Size from which numbers in x are the likelier cause of weights that are not finite: all usual units are smaller, and
-a rate of 0.001 moves the outputs by thousands in one step."""
+"""Largest number in x above which the samples are the likelier cause of weights that are not finite: all usual units
+are smaller, and from there a rate of 0.001 moves the outputs by thousands in one step."""
 
 
 def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
-    """Train the first steps of a job; own code is measured, too. The trainer is of no further use. Raises JobError."""
+    """Train a job's first steps, and measure the model once if it is of the job's own code.
+
+    The trainer is unusable afterwards: its model runs uncompiled.
+
+    Raises:
+        JobError: Training or measurement fails, or ends in weights that are not finite.
+    """
     dataset = fit.dataset
     x = normalise(first_of(dataset.x_train, _TRIED), fit.normalisation)
     y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
@@ -58,7 +64,18 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
 
 
 def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x: Array, y: Array) -> None:
-    """Train the first steps on a few normalised samples, uncompiled. Raises JobError where nothing usable comes out."""
+    """Train the first steps on a few samples, uncompiled.
+
+    Args:
+        trainer: The job's trainer.
+        training: The job's settings.
+        begin: Weights with moments, shape (n,).
+        x: Normalised samples.
+        y: Their labels.
+
+    Raises:
+        JobError: Keras cannot train the model, or the steps end in weights that are not finite.
+    """
     size, batches = min(training.batch_size, _BATCH, len(x)), _STEPS * training.batches_a_step
     trainer.model.run_eagerly = True
     trainer.begin(begin, 0, training.peak_rate, batches)
@@ -82,7 +99,7 @@ def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x
 
 
 def diverged(training: "TrainingSettings", x: Array) -> JobError:
-    """Return the refusal of settings whose first steps give weights that float32 cannot compute with.
+    """Return the error for settings whose first steps end in weights that float32 cannot compute with.
 
     Args:
         training: The job's settings.

@@ -293,7 +293,7 @@ class PoolGrid(FolderGrid):
                     idle.remove(quick)
 
     def _take_from_another(self) -> None:
-        """Give a task that waits in the mailbox of a busy pilot to an idle one."""
+        """Move an unstarted task from a busy pilot's mailbox back into the queue, for an idle pilot."""
         for pilot in self._pilots.values():
             if len(pilot.tasks) > 1 and (back := pilot.take_back()) in pilot.tasks:
                 pilot.tasks.remove(back)

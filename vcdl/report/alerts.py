@@ -31,14 +31,21 @@ class AlertChannel:
             raise JobError(f"{self.webhook} is no webhook: https://hooks.example.org/x is one")
 
     def news(self, causes: Mapping[str, str], sent: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
-        """Send new alerts; return those that are sent and whose cause lasts, and why others could not be sent."""
+        """Send an alert for each cause that has none yet.
+
+        Args:
+            causes: What is wrong now: name → text.
+            sent: Names whose alert was sent earlier.
+
+        Returns:
+            The names of `causes` whose alert has been sent, for the next call, and why others could not be sent.
+        """
         # An alert is forgotten when its cause is gone, so that it is sent again the next time.
         done, failed = [name for name in sent if name in causes], []
         for name, text in causes.items():
             if name not in sent:
                 why = self._send(f"{self.about}{name}: {text}")
-                # Not among the sent ones, so the next pass tries again: an alert that is lost once must not be lost for
-                # good.
+                # A failed alert does not count as sent, so that the next pass retries it.
                 if why:
                     failed.append(why)
                 else:
@@ -49,7 +56,7 @@ class AlertChannel:
         """Send a message; return why it could not be sent."""
         try:
             if self.command:
-                # The message is one argument, so no shell reads it: it may quote a host's words.
+                # The message is one argument, so no shell reads it: it may contain text from a host.
                 subprocess.run([*self.command, message], check=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return f"alerts > command failed ({error}): the next pass tries it again"

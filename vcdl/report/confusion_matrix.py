@@ -45,7 +45,13 @@ class ConfusionMatrix:
 
     @classmethod
     def of(cls, batches: Iterable[tuple[_Array, _Array]], names: Sequence[str], threshold: float = 0.5) -> Self:
-        """Count samples, classes (n, …) and outputs; a single output beyond the `threshold` is class 1."""
+        """Count the samples of all batches.
+
+        Args:
+            batches: Labels, shape (n, …), and the model's outputs, shape (n, …, classes) or (n, …, 1).
+            names: Names of the classes, as far as they have one.
+            threshold: Value above which a single output means class 1.
+        """
         counts = np.zeros((0, 0), np.int64)
         for y, outputs in batches:
             # A model with a class for each place of a sequence or an image counts each place.

@@ -42,7 +42,7 @@ def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Itera
     Args:
         goal: What the run trains towards.
         stream: The terminal or file.
-        clock: The journal's clock; None: there is no journal yet.
+        clock: The journal's clock; None if there is no journal yet.
     """
     from rich.console import Console
 
@@ -59,7 +59,7 @@ def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Itera
 
 @contextmanager
 def announced(text: str, stream: IO[str]) -> Iterator[None]:
-    """Show a message about a preparation: on a terminal it is erased at the end of the block."""
+    """Show a message while the block prepares something; on a terminal, erase it at the end."""
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, markup=False)
@@ -77,10 +77,7 @@ def announced(text: str, stream: IO[str]) -> Iterator[None]:
 
 
 class EventLines(RunObserver, ABC):
-    """Shows each epoch and each setback once.
-
-    Events from before the display began are only counted.
-    """
+    """Prints a line for each epoch and each setback; events from before the display began are only counted."""
 
     def __init__(self, goal: RunGoal, clock: Clock | None, shows_setbacks: bool = True) -> None:
         self._goal = goal
@@ -105,12 +102,12 @@ class EventLines(RunObserver, ABC):
     def _lines(self, events: Sequence[Recorded]) -> list[str]:
         lines: list[str] = []
         for recorded in events:
-            # A resumed run first passes on the journal of earlier sessions, whose epochs were shown then.
+            # A resumed run first replays the journal of earlier sessions, whose epochs were shown then.
             if not self._session_began and recorded.time_s >= self._made_s:
                 self._session_began = True
-                # Those of earlier sessions are counted as shown.
+                # Epochs of earlier sessions count as shown.
                 self._epochs_shown = len(self._report.epochs)
-            # Followed also before the session begins, as the figures are those of the whole run.
+            # Applied before the session begins, too, because the figures are those of the whole run.
             self._report.follow(recorded)
             if not self._session_began:
                 continue
@@ -125,7 +122,7 @@ class EventLines(RunObserver, ABC):
 
 
 class PlainLines(EventLines):
-    """A line for each phase, each epoch and each setback, without control characters."""
+    """Prints phases, epochs and setbacks as lines without control characters, for logs and pipes."""
 
     def __init__(
         self, goal: RunGoal, stream: IO[str], clock: Clock | None = None, *, shows_setbacks: bool = True
@@ -147,9 +144,9 @@ class PlainLines(EventLines):
 
 
 class LiveDisplay(EventLines):
-    """The figures of a run, redrawn in place.
+    """Shows the figures of a run, redrawn in place.
 
-    rich's thread calls `render`, and the run's thread the hooks: a lock separates them.
+    rich's thread calls `render`, and the run's thread calls the hooks. A lock protects the report that both use.
     """
 
     def __init__(self, goal: RunGoal, console: "Console", clock: Clock | None = None) -> None:

@@ -32,7 +32,7 @@ class Report:
     """
 
     history: JobHistory = field(default_factory=JobHistory)
-    """The history from which the coordinator decides, too."""
+    """The history of events, from which the coordinator decides as well."""
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
@@ -52,7 +52,7 @@ class Report:
 
     @property
     def subtasks_done(self) -> int:
-        """Subtasks with an applied update; reissued ones count once."""
+        """Number of subtasks with an applied update; a reissued one counts once."""
         return sum(self.history.applied_by_epoch.values())
 
     @property
@@ -79,7 +79,7 @@ class Report:
 
     @property
     def retried(self) -> int:
-        """Workunits that were created because an earlier attempt at the same subtask had failed."""
+        """Number of workunits that were created because an earlier attempt at the same subtask had failed."""
         return self.totals.created - self.history.made
 
     @property
@@ -94,7 +94,7 @@ class Report:
 
     @property
     def best_epoch(self) -> EpochDetail | None:
-        """The epoch with the best mean by the monitor; None if all have diverged."""
+        """The epoch with the best mean by the monitor; None before the first, and if all have diverged."""
         best = self.history.best_epoch
         return best if best is not None and math.isfinite(best.mean) else None
 
@@ -122,7 +122,7 @@ class Report:
         recent = self.totals.recent
         if len(recent) < 2:
             return None
-        # Up to now and not to the last update: the speed falls while nothing comes.
+        # Up to now and not to the last update, so that the speed falls while no update arrives.
         span_s = self.history.wall_s_at(now_s) - recent[0].wall_s
         if span_s <= 0:
             return None

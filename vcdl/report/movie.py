@@ -1,9 +1,9 @@
-"""The movie of a run, computed from its journal: who trained what and when, what was lost, and how the measure rose.
+"""Compute the movie of a run from its journal: who trained what and when, what was lost, how the measure rose.
 
 A movie is a picture of the whole run with time from left to right, which a playhead uncovers once in some twenty
 seconds, however long the run took. A subtask becomes visible where the playhead is while a host works on it, and takes
-the colour of its fate in the frame in which it ends. Time is active time: pauses between sessions are cut out. All
-of it follows from the journal, so that the same journal gives the same movie. `movie_files` writes it.
+the colour of its fate in the frame in which it ends. Time is active time: pauses between sessions are cut out. The
+same journal gives the same movie. `movie_files` writes it.
 """
 
 import math
@@ -55,9 +55,10 @@ _SPANS = 8000
 _POINTS = 300
 """Most points of the curve, since the picture shows no more."""
 _LANES, _RARE = 4, 0.05
-"""Most subtasks of a host above each other, and the part of them for which there is no further lane."""
+"""Most lanes for a host's simultaneous subtasks, and the fraction of its subtasks that a further lane must hold: a few
+overlaps would make all bars thin."""
 AGAIN, INTERRUPTED, RESTORED = "again", "interrupted", "restored"
-"""Kinds that are no fate: applied although an earlier try was not, and what happened to the whole run."""
+"""Kinds other than fates: a subtask that was applied at a later try, and two events of the whole run."""
 _APPLIED, _GIVEN_AGAIN = "updates applied", "given out again"
 KINDS = {
     Fate.TRAINED: ("applied", "#0072b2", "#3b9ddd"),
@@ -117,8 +118,8 @@ def movie_of(events: Iterable[Recorded], name: str, has_workers: bool = False) -
 
     Args:
         events: The whole journal, in order.
-        name: The name of the job, or another begin of the title.
-        has_workers: The subtasks are trained by children of the run's process, which die with it.
+        name: The beginning of the title, such as the job's name.
+        has_workers: Subtasks are trained by child processes of the run, which die with it without an event.
 
     Raises:
         RunFolderError: No subtask was given out yet.
@@ -150,13 +151,13 @@ class _Recording:
 
     def follow(self, recorded: Recorded) -> None:
         history = self.history
-        # A session that begins although the last one neither paused nor finished: its process was killed.
+        # A session begins although the last one neither paused nor finished, so its process was killed.
         if isinstance(recorded.event, RunStarted) and history.sessions and not (history.paused or history.finished):
             self.interrupted_s = history.wall_s
             self._mark(INTERRUPTED, history.wall_s)
         elif isinstance(recorded.event, WorkunitSent) and self.has_workers:
-            self.stream.lose(recorded.event.workunit, self.interrupted_s)  # unless this is the first time
-        # Before its event is used: `wall_s` is then the active time at which it happened.
+            self.stream.lose(recorded.event.workunit, self.interrupted_s)  # if a killed worker had it
+        # First, so that `wall_s` is the active time of this event.
         history.follow(recorded)
         now_s = history.wall_s
         # In active time: pauses of hours would otherwise fill the picture.
@@ -164,7 +165,7 @@ class _Recording:
         match event := recorded.event:
             case WorkunitSent():
                 subtask = WorkunitName.parse(event.workunit).subtask
-                # By subtask and not by workunit: another attempt has another name.
+                # By subtask, because a further attempt is a workunit of another name.
                 if subtask in self.given:
                     self.again.add((event.workunit, event.host))
                     self.counted[_GIVEN_AGAIN].append(now_s)
@@ -190,7 +191,7 @@ class _Recording:
         if not spans:
             raise RunFolderError("no subtask was given out yet, so there is nothing to show: wait for the first")
         measured_s = [time_s for time_s, _ in self.evaluated]
-        # At least a millisecond: everything is divided by it.
+        # At least a millisecond, because places are divided by it.
         self.end_s = max(chain([1e-3], (span.end_s for span in spans), measured_s, *self.counted.values()))
         found = Counter([*map(self._kind, spans), *(kind for _, kind in self.marks)])
         kinds = {kind: found[kind] for kind in KINDS if found[kind]}
@@ -237,7 +238,7 @@ class _Recording:
         return AGAIN if is_again else span.fate
 
     def _bars(self, spans: Sequence[Span], top: float, height: float) -> Iterator[Stroke]:
-        """Yield the subtasks of a host. An upload that waits to be applied leaves its place to the next subtask."""
+        """Yield the bars of a host's subtasks. A bar ends with the upload, and not after its wait to be applied."""
         waits_s = [self.waited_s.get(span.workunit, 0.0) * (span.fate is Fate.TRAINED) for span in spans]
         busy = [
             replace(span, end_s=max(span.begin_s, span.end_s - wait_s))
@@ -246,11 +247,11 @@ class _Recording:
         found = Counter(lane for _, lane in side_by_side(busy, _LANES))
         # Rare overlaps, such as one late subtask, must not make all bars of a host thinner.
         lanes = 1 + max(lane for lane, count in found.items() if count > _RARE * len(spans))
-        wide = 0.9 * height / lanes  # a gap parts it from the next row
+        wide = 0.9 * height / lanes  # leaves a gap to the next row
         for (span, lane), whole in zip(side_by_side(busy, lanes), spans, strict=True):
             x, y, kind = self._x(span.begin_s), top + wide * (lane + 0.5), self._kind(whole)
-            least = 0.7 if whole.fate is Fate.TRAINED else 2.5  # a loss may be short, and is what the reader looks for
-            # Half a unit shorter: two subtasks in a row would look like one.
+            least = 0.7 if whole.fate is Fate.TRAINED else 2.5  # a failure may be short, and readers look for it
+            # Half a unit shorter, else two successive subtasks would look like one.
             end = max(x + least, self._x(span.end_s) - 0.5)
             yield Stroke(kind, wide, ((x, y), (end, y)), self._frame(whole.end_s))
 
@@ -289,7 +290,7 @@ class _Recording:
             y = _CURVE_BOTTOM - (value - low) * scale
             yield Stroke("rule", 1, ((LEFT, y), (RIGHT, y)), is_covered=False)
             yield Label(LEFT - 8, y + 4, f"{value:.4g}", "right")
-        # With the last point, which is the result.
+        # The last point is always drawn: it is the result.
         some = [*points[:: math.ceil(len(points) / _POINTS)], points[-1]]
         curve = [(self._x(time_s), _CURVE_BOTTOM - (value - low) * scale) for time_s, value in some]
         yield Label(RIGHT, _CURVE_BOTTOM + 13, printable(self.history.monitor.name), "right")
@@ -325,7 +326,7 @@ def _rows(hosts: Sequence[str], height: float) -> Iterator[Stroke | Label]:
 def _legend(kinds: dict[str, int], note: str, y: float) -> Iterator[Stroke | Label]:
     x = 20.0
     for kind in KINDS:
-        if kind not in kinds and kind != Fate.AT_WORK:  # seen in every movie, though not at its end
+        if kind not in kinds and kind != Fate.AT_WORK:  # it appears in every movie, though not in the last frame
             continue
         words = f"{grouped(kinds[kind])} {KINDS[kind][0]}" if kind in kinds else KINDS[kind][0]
         width = 34 + _LETTER * len(words)

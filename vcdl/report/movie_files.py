@@ -1,9 +1,9 @@
-"""Movies as files: an SVG that moves without any script, so that it does so within a README too, and a GIF.
+"""Write movies as files: an SVG that is animated without any script, so that it also works in a README, and a GIF.
 
-The SVG has the finished picture: first all subtasks in the colour of work, then each with its fate. A cover slides off
-it with the playhead. What appears in a later frame is in a group that CSS hides until then; a number of a counter lies
-on a patch that hides the one before. A reader who wants no motion, and a program that knows no CSS animation, get the
-finished picture.
+The SVG contains the finished picture: all subtasks in the colour of work, and above them each in the colour of its
+fate. A cover slides off it with the playhead. What appears in a later frame is in a group that CSS hides until then;
+each number of a counter lies on a patch that hides the previous one. Readers who prefer no motion, and programs
+without CSS animation, get the finished picture.
 """
 
 from collections import defaultdict
@@ -34,7 +34,12 @@ path{fill:none;stroke-linejoin:round}
 
 
 def write_movie(movie: Movie, file: Path) -> None:
-    """Write a movie as the suffix says, `.gif` or `.svg`. Raises RunFolderError, GridError without Matplotlib."""
+    """Write a movie in the format of the file's suffix, `.gif` or `.svg`.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+        GridError: Matplotlib, which has the fonts of a GIF, is not installed.
+    """
     with whole_file(file) as temporary:
         if file.suffix == ".gif":
             _write_gif(movie, temporary)
@@ -43,7 +48,7 @@ def write_movie(movie: Movie, file: Path) -> None:
 
 
 def svg_of(movie: Movie) -> str:
-    """Return a movie as an SVG, which asks for no other file."""
+    """Return a movie as an SVG that refers to no other file."""
     covered, above = _groups(movie, is_covered=True), _groups(movie, is_covered=False)
     counts = ", ".join(f"{count} {kind}" for kind, count in movie.kinds.items())
     top, height = CURVE_TOP - 8, movie.bottom - CURVE_TOP + 10
@@ -80,7 +85,7 @@ def _motion() -> str:
         for frame in range(1, FRAMES + 1)
     )
     return (
-        # The finished picture is the default, and motion is added to it: so readers without motion see the end.
+        # The finished picture is the default and motion is added to it, so that readers without motion see the end.
         f".cover{{transform:{way}}}\n@media(prefers-reduced-motion:no-preference){{\n"
         f".cover{{animation:slide {whole_s:g}s linear infinite}}.f{{animation:f1 {whole_s:g}s step-end infinite}}\n"
         f"@keyframes slide{{0%{{transform:translateX(0)}}{end:.2f}%,to{{transform:{way}}}}}\n{frames}}}\n"
@@ -88,7 +93,7 @@ def _motion() -> str:
 
 
 def _groups(movie: Movie, is_covered: bool) -> Iterator[str]:
-    """Yield what lies below the cover, or above it: a group for each frame in which something appears."""
+    """Yield the shapes below the cover, or those above it: a group for each frame in which some appear."""
     # By frame: CSS needs one animation for each moment and not for each shape.
     by_frame: defaultdict[int, list[Stroke | Label]] = defaultdict(list)
     for shape in movie.shapes:

@@ -32,7 +32,7 @@ class RunNote:
         """Return the note of a run; empty if there is none or the file cannot be read."""
         try:
             with file.open("rb") as opened:
-                # A bound: the file may have been written by another program, and every page of the list reads it.
+                # Bounded, because another program may have written the file, and every page of the run list reads it.
                 found = json.loads(opened.read(_MOST_CHARACTERS * 8))
             return cls(printable(str(found["text"])), tuple(printable(str(tag)) for tag in found["tags"]))
         except (OSError, ValueError, KeyError, TypeError):

@@ -31,7 +31,7 @@ def is_notebook() -> bool:
 
 @contextmanager
 def notebook_display(goal: RunGoal, clock: Clock | None = None) -> Iterator["NotebookDisplay"]:
-    """Show a run in the output of the present cell; its epochs stay there."""
+    """Show a run in the output of the current cell; the lines of its epochs stay there."""
     display = NotebookDisplay(goal, clock)
     try:
         yield display
@@ -68,7 +68,7 @@ class NotebookDisplay(LiveDisplay):
         self._draw_if_due()
 
     def close(self) -> None:
-        """Draw the lines a last time, without the figures of what runs."""
+        """Draw the lines a last time, without the live figures."""
         self._draw(is_over=True)
 
     def _draw_if_due(self) -> None:
@@ -80,7 +80,7 @@ class NotebookDisplay(LiveDisplay):
 
         self._drawn_s = time.monotonic()
         bundle = self._bundle(is_over)
-        # The first time makes the place in the cell; later ones replace its content instead of adding to the output.
+        # The first call creates a place in the cell, and later calls replace its content instead of adding output.
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)
         else:

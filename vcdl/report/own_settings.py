@@ -34,5 +34,5 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
-    # A store's or a data set's URL may hold one, and the result is shown on pages and sent to trackers.
+    # The URL of a store or a data set may contain a password, and the result is shown on pages and sent to trackers.
     return without_passwords(text)

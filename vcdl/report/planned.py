@@ -22,9 +22,9 @@ def plan_lines(
     Args:
         chosen: The recommendation.
         forecasts: All choices.
-        unknown: What is not known.
-        held: The limits that no choice keeps, where none is recommended.
-        deadline_s: Time that it may take.
+        unknown: What the forecast does not know, a sentence each.
+        held: The limits, in words, for the case that no choice stays within them.
+        deadline_s: Longest time that the job may take; None if only a budget is given.
     """
     if chosen.chosen is not None:
         lines = [f"{chosen.chosen.choice.name}: {chosen.why}, {_words(chosen.chosen)}."]
@@ -32,7 +32,7 @@ def plan_lines(
         # The front goes from fast to cheap: the nearest to a deadline is the fastest, to a budget the cheapest.
         nearest = chosen.front[-1 if deadline_s is None else 0] if chosen.front else None
         what = f"; the nearest is {nearest.choice.name}, {_words(nearest)}" if nearest is not None else ""
-        lines = [f"nothing here keeps {held}{what}."]
+        lines = [f"no choice stays within {held}{what}."]
     rows = [
         ["", "choice", "time", f"{HELD:.0%} range", "money", f"{HELD:.0%} range", "in time", "limited by", "staleness"]
     ]
@@ -63,7 +63,7 @@ def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], outpu
         axes.plot([hours[0] / 3600, hours[2] / 3600], [money[1]] * 2, color=colour, linewidth=1)
         axes.plot([at[0]] * 2, money[::2], color=colour, linewidth=1)
         axes.plot(*at, "o", color=colour, markersize=5)
-        above = 8 + 14 * (len(named) - 1 - number)  # those on the front lie close together
+        above = 8 + 14 * (len(named) - 1 - number)  # choices on the front lie close together
         axes.annotate(one.choice.name, at, xytext=(24, above), textcoords="offset points", color=colour, fontsize=8)
     axes.set_xlabel("hours")
     axes.set_ylabel("US dollars")

@@ -1,4 +1,4 @@
-"""Curves of runs: epochs' means against active time, with bands, as figures 4 and 5 in Atre, Jha, Rao 2021."""
+"""Draw curves of runs: epochs' means over active time, with bands, as figures 4 and 5 of Atre, Jha, Rao 2021."""
 
 import math
 from collections.abc import Sequence
@@ -53,12 +53,24 @@ def can_draw() -> bool:
 
 
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
-    """Draw curves into one picture, in the suffix' format. Raises RunFolderError, ValueError for an unknown one."""
+    """Draw curves into one picture, in the format of the suffix.
+
+    Args:
+        curves: The runs.
+        output: The picture.
+        title: Its title.
+        measured: Label of the large panel's vertical axis, instead of the measure's name.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+        ValueError: Matplotlib does not know the suffix.
+        GridError: Matplotlib is not installed.
+    """
     save(figure_of(curves, title, measured), output)
 
 
 def save(figure: "Figure", output: Path) -> None:
-    """Write a picture atomically, in the format of the suffix. Raises RunFolderError, ValueError."""
+    """Write a picture atomically, in the format of the suffix. Raises RunFolderError, or ValueError for the suffix."""
     with whole_file(output) as temporary:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 
@@ -74,12 +86,12 @@ def new_figure(
 
 
 def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
-    """Draw curves: the judged measure large, others small. `measured` is the large panel's vertical label."""
+    """Draw curves, the measure that the runs are judged by large and others small; arguments as of `plot_curves`."""
     further = _further_measures(curves)
     rows = math.ceil(len(further) / _COLUMNS)
     figure = new_figure(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES)
     grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[_HEIGHT_INCHES, *([_ROW_INCHES] * rows)])
-    # One unit for all curves, by the longest: they share the axis.
+    # One unit for all curves, chosen for the longest, because they share the axis.
     unit, unit_s = _time_unit(max((curve.epochs[-1].wall_s for curve in curves if curve.epochs), default=0.0))
     axes = figure.add_subplot(grid[0, :])
     _draw_judged(axes, curves, unit_s)
@@ -149,14 +161,14 @@ def _columns(place: int, panels: int) -> slice:
 
 
 def _marks(curve: Curve) -> dict[str, Any]:
-    """Return a marker for each epoch, without which a single one would be invisible; none if there are many."""
+    """Return a marker for each epoch, else a single one would be invisible; none if there are many."""
     return {"marker": "o" if len(curve.epochs) <= _MARKED_EPOCHS else "", "markersize": 3.5}
 
 
 def _further_measures(curves: Sequence[Curve]) -> list[str]:
-    """Return the measures other than the judged one, the loss first, also if it is that one.
+    """Return the measures for the small panels: the loss first, even if runs are judged by it, then the unjudged ones.
 
-    The training loss is then drawn with it.
+    The panel of the loss also shows the training loss.
     """
     names = dict.fromkeys(name for curve in curves for detail in curve.epochs for name in detail.measures)
     judged = {curve.measure for curve in curves} - {LOSS}
@@ -164,7 +176,7 @@ def _further_measures(curves: Sequence[Curve]) -> list[str]:
 
 
 def _draw_measure(axes: "Axes", curves: Sequence[Curve], name: str, unit_s: float) -> None:
-    """Draw one measure of all curves; for the loss also what the clients tell of theirs, dashed."""
+    """Draw one measure of all curves; for the loss also the training loss that clients report, dashed."""
     for number, curve in enumerate(curves):
         colour = _COLOURS[number % len(_COLOURS)]
         times = [detail.wall_s / unit_s for detail in curve.epochs]

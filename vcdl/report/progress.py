@@ -86,16 +86,16 @@ def measured_words(value: float | None, monitor: Monitor) -> str:
 
 
 def band_words(detail: EpochDetail, monitor: Monitor) -> str:
-    """`0.8712 (0.8605 – 0.8791)`: the mean, and the range where the epoch's versions differ in what is shown."""
+    """Return `0.8712 (0.8605 – 0.8791)`: the mean, and the range of the epoch's versions unless both look the same."""
     mean, low, high = (measured_words(value, monitor) for value in (detail.mean, detail.min, detail.max))
     return mean if low == high else f"{mean} ({low} – {high})"
 
 
 def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
-    """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791), loss 0.41, in training 0.43, after 2 min 05 s`."""
+    """Return `epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791), loss 0.41, in training 0.43, after 2 min 05 s`."""
     words = [f"{report.monitor.name} {band_words(detail, report.monitor)}", *_other_measures(report, detail.measures)]
     if detail.train_loss is not None:
-        # The training loss stands right behind that of validation, so that a gap between them is seen.
+        # The training loss comes right after that of validation, so that a gap between them is seen.
         place = 1 if report.monitor.name == LOSS else 2
         words.insert(place, f"in training {detail.train_loss:.4g}")
     return f"epoch {detail.epoch}/{goal.epochs}: {', '.join(words)}, after {duration(detail.wall_s)}"
@@ -106,8 +106,8 @@ def event_words(event: Event, report: Report | None = None, host: str = "") -> s
 
     Args:
         event: The event.
-        report: The run up to it.
-        host: The host that had the subtask.
+        report: The figures of the run up to it.
+        host: The host that had the subtask, for events that name none.
     """
     match event:
         case RunStarted(True):
@@ -125,7 +125,13 @@ def event_words(event: Event, report: Report | None = None, host: str = "") -> s
 
 
 def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[str, str]:
-    """Return all figures of a run by their labels; `now_s` is None if it is not running."""
+    """Return all figures of a run by their labels.
+
+    Args:
+        goal: What the run trains towards.
+        report: Its figures.
+        now_s: Unix time; None if the run is not running.
+    """
     epoch = epoch_at_work(goal, report)
     done = report.history.applied_by_epoch.get(epoch, 0)
     figures = {
@@ -173,9 +179,9 @@ def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
 
 
 def model_words(goal: RunGoal, report: Report) -> str:
-    """Return which weights the run left as its model, `the last, epoch 8`, and whether they are the best; empty: none.
+    """Return which weights are the run's model, `the last, epoch 8`, and whether they are the best; "" before the end.
 
-    The model is of the version with which the job ended, and that may be some updates into an epoch.
+    The model has the weights with which the job ended, which may be some updates into an epoch.
     """
     if report.stop is None:
         return ""
@@ -187,7 +193,7 @@ def model_words(goal: RunGoal, report: Report) -> str:
 
 
 def final_words(report: Report) -> list[tuple[str, str]]:
-    """For each split on which the last version was measured, its name and `accuracy 0.95, loss 0.2 (10 samples)`."""
+    """Return name and `accuracy 0.95, loss 0.2 (10 samples)` of each split on which the last version was measured."""
     finals = ((split.removeprefix("final_"), report.final(split)) for split in FINAL_SPLITS)
     return [(split, _measures(report, evaluated)) for split, evaluated in finals if evaluated is not None]
 
@@ -219,7 +225,7 @@ def score_words(goal: RunGoal, report: Report) -> str:
 
 
 def speed_words(report: Report, now_s: float) -> str:
-    """`1.02 updates/s, 1 020 samples/s`, or the reason why there is no figure yet."""
+    """Return `1.02 updates/s, 1 020 samples/s`, or the reason why there is no figure yet."""
     rates = report.rates(now_s)
     if rates is None:
         return "not known before the second update"
@@ -227,7 +233,7 @@ def speed_words(report: Report, now_s: float) -> str:
 
 
 def staleness_words(report: Report) -> str:
-    """`1.0 on average, 3 at most`."""
+    """Return `1.0 on average, 3 at most`."""
     if report.staleness_mean is None:
         return "–"
     return f"{report.staleness_mean:.1f} on average, {report.totals.staleness_max} at most"
@@ -242,7 +248,7 @@ def count_words(report: Report) -> str:
 
 
 def unmeasured_words(report: Report) -> str:
-    """`3 versions, from version 120 on: the evaluator died (killed by signal 9 …) and is started again`."""
+    """Return `3 versions, from version 120 on: the evaluator died (killed by signal 9 …) and is started again`."""
     wanted = sorted(version for version, _ in report.history.wanted)
     since = f", from version {wanted[0]} on" if wanted else ""
     died = report.totals.evaluator_death
@@ -251,14 +257,14 @@ def unmeasured_words(report: Report) -> str:
 
 
 def lost_words(report: Report) -> str:
-    """`3 of 160 updates, 1.9 %: the store is eventual`."""
+    """Return `3 of 160 updates, 1.9 %: the store is eventual`."""
     applied = report.totals.applied
     percent = 100 * report.totals.lost / max(1, applied)
     return f"{grouped(report.totals.lost)} of {grouped(applied)} updates, {percent:.1f} %: the store is eventual"
 
 
 def rollback_words(report: Report) -> str:
-    """`2 times, 31 of 160 updates are dropped; the last time from version 90 to 60`."""
+    """Return `2 times, 31 of 160 updates are dropped; the last time from version 90 to 60`."""
     rollbacks, applied = report.history.rollbacks, report.totals.applied
     last = rollbacks[-1]
     return (
@@ -268,7 +274,7 @@ def rollback_words(report: Report) -> str:
 
 
 def rolled_back_words(event: RolledBack) -> str:
-    """`the weights had collapsed (0.1 at version 88, usual 0.93): back to version 60 without 29 updates`."""
+    """Return `the weights had collapsed (0.1 at version 88, usual 0.93): back to version 60 without 29 updates`."""
     if event.host:
         return (
             f"{event.host} uploaded something else than the result of its training: "
@@ -281,7 +287,7 @@ def rolled_back_words(event: RolledBack) -> str:
 
 
 def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
-    """Return what was rebuilt from the journal or the store, or was checked, in words."""
+    """Return a sentence on what was repaired from the journal or the store, or was checked."""
     if isinstance(event, RowsRewritten):
         return (
             f"the store is {plural(event.rows, 'update')} ahead of the journal, as when an older copy was put back: "
@@ -298,7 +304,7 @@ def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
 
 
 def left_words(goal: RunGoal, report: Report, now_s: float) -> str:
-    """Return the time left as text, such as `about 12 min 40 s (11 min 30 s to 14 min 10 s)`, if all epochs are run."""
+    """Return the time until all epochs are done, such as `about 12 min 40 s (11 min 30 s to 14 min 10 s)`."""
     left_s = seconds_left(goal, report, now_s)
     if left_s is None:
         return "not known yet"
@@ -308,7 +314,7 @@ def left_words(goal: RunGoal, report: Report, now_s: float) -> str:
 
 
 def money_words(goal: RunGoal, report: Report, now_s: float) -> str | None:
-    """`1.23 $ so far, 0.40 $ to 0.52 $ more to the end`; None where no fleet is named."""
+    """Return `1.23 $ so far, 0.40 $ to 0.52 $ more to the end`; None if no fleet is named."""
     if goal.costs is None:
         return None
     spent_usd, usd_per_h = goal.costs()
@@ -316,12 +322,17 @@ def money_words(goal: RunGoal, report: Report, now_s: float) -> str | None:
 
 
 def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
-    """`0.40 $ to 0.52 $ more to the end`, of hosts that cost so much an hour."""
+    """Return `0.40 $ to 0.52 $ more to the end`.
+
+    Args:
+        usd_per_h: What the hosts cost an hour.
+        left_s: Range of the seconds left; None if it is unknown.
+    """
     # Imported here: the planner needs NumPy, and the words are used by commands that must start fast.
     from vcdl.planner.time_left import money_to_end
 
     if left_s is None:
-        return "what comes to the end is not known yet"
+        return "the rest of the cost is not known yet"
     low_usd, high_usd = money_to_end(usd_per_h, left_s)
     return f"{low_usd:.2f} $ to {high_usd:.2f} $ more to the end"
 

@@ -18,7 +18,7 @@ _UNKNOWN = "–"
 _GAP = 2
 """Characters between two columns, so that they stay apart."""
 _LEAST_COLUMN, _MOST_COLUMN = 14, 40
-"""The most that a run's column may take, by the room and the number of runs."""
+"""Bounds for the widest column of a run, in characters; between them it depends on the room and the number of runs."""
 _LEAST_LABEL = 16
 """Narrowest column of labels, in characters, because shorter ones would not be recognised."""
 _TRAIN_LOSS = "train_loss"
@@ -44,7 +44,7 @@ class ComparedRun:
     highest_rate: float = 0.0
     """The highest learning rate that a workunit had, which a trial may have chosen; 0: unknown."""
     has_wall_clock: bool = True
-    """Whether its times are those of a clock; else they are a simulation's."""
+    """Whether its times are real; else they are virtual, of a simulation."""
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
@@ -52,7 +52,7 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
     flat = [_flat(run.settings) for run in runs]
     keys = dict.fromkeys(key for values in flat for key in values)
     found = {key: [values.get(key) for values in flat] for key in keys}
-    # By `!=` on whole values: a list is one setting, and the order of its entries matters.
+    # A list is compared as a whole: it is one setting, and the order of its entries matters.
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
 
 
@@ -90,7 +90,7 @@ def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
     rows = comparison_rows(runs)
     heads = [printable(run.name) for run in runs]
     label_width = min(max(len(label) for label, _ in rows), max(_LEAST_LABEL, width * 2 // 5))
-    # Runs share the room equally; when it is too little, `_tables` puts them below each other.
+    # Runs share the room equally. If it is too narrow for all, `_tables` splits them into several tables.
     most = min(max((width - label_width) // len(runs) - _GAP, _LEAST_COLUMN), _MOST_COLUMN)
     widths = [
         min(max(len(head), *(len(values[column]) for _, values in rows)), most) for column, head in enumerate(heads)
@@ -175,7 +175,7 @@ def _finals(reports: Sequence[Report], split: str) -> list[_Measures]:
 
 
 def _by_measure(measures: Sequence[_Measures]) -> dict[str, list[float | None]]:
-    """Measure → its value in each run, of the measures that any run has."""
+    """Return the measures that any run has, each with its value in each run."""
     names = dict.fromkeys(name for one in measures for name in one)
     return {name: [_known(one.get(name)) for one in measures] for name in names}
 

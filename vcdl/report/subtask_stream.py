@@ -1,4 +1,4 @@
-"""Follow the last subtasks of a run as spans of time on hosts, each with its fate."""
+"""Track the most recent subtasks of a run as spans of time on hosts, each with its fate."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ class Fate(StrEnum):
     TRAINED = "trained"
     REFUSED = "refused"
     SUPERSEDED = "superseded"
-    """The upload came too late, or its update was taken back."""
+    """The upload came too late, or the server cancelled the workunit."""
     LOST = "lost"
     PAUSED = "paused"
     """The run is paused; the subtask continues with it."""
@@ -64,8 +64,8 @@ def side_by_side(spans: Sequence[Span], most: int | None = None) -> Iterator[tup
         spans: The spans of one host, in the order in which they began.
         most: The number of lanes, in which spans overlap if there are too few; None: as many as it takes.
     """
+    # The end of the last span of each lane.
     ends: list[float] = []
-    """The end of the last span of each lane."""
     for span in spans:
         lane = next((at for at, end_s in enumerate(ends) if end_s <= span.begin_s), len(ends))
         # Too few lanes: the span goes where the overlap is shortest.
@@ -88,7 +88,7 @@ class SubtaskStream:
     last_s: float = 0.0
     """Unix time of the last event."""
     _out: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Workunit → its hosts, with the Unix time at which each got it."""
+    """Workunits at work → their hosts, with the Unix time at which each got it."""
 
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event."""
@@ -135,13 +135,18 @@ class SubtaskStream:
         return [*self.ended, *at_work]
 
     def lose(self, workunit: str, now_s: float) -> None:
-        """End a workunit at all of its hosts, which died without an event in the journal."""
+        """Mark a workunit as lost at all of its hosts, which died without an event in the journal."""
         self._end(workunit, "", Fate.LOST, now_s, others=Fate.LOST)
 
     def _end(self, workunit: str, host: str, fate: Fate, now_s: float, others: Fate | None = None) -> None:
-        """Record that a workunit ended at a host, or at the last one that got it.
+        """Record that a workunit ended.
 
-        `others` is the fate at its other hosts; None: they continue.
+        Args:
+            workunit: Its name.
+            host: Where; if it is not at work there, at the last host that got it.
+            fate: Its fate there.
+            now_s: When.
+            others: Its fate at its other hosts; None: they continue.
         """
         hosts = self._out.get(workunit, {})
         # Events of older journals, and failures, name no host: the last one that got the workunit is the likeliest.

@@ -1,6 +1,6 @@
-"""TensorBoard's event file of a run, from its journal.
+"""Write TensorBoard's event file of a run, from its journal.
 
-The file is written by hand, so that a run needs no TensorBoard. It is a sequence of records, as TensorFlow's
+VCDL encodes the file itself, so that a run needs no TensorBoard. The file is a sequence of records, as TensorFlow's
 `lib/io/record_writer` frames them: the length (8 bytes), its masked CRC-32C (4), the event, the event's masked CRC-32C.
 An event is a protocol buffer with these fields (`event.proto`, `summary.proto`):
 
@@ -38,9 +38,15 @@ class Scalar(NamedTuple):
 
 
 def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -> Path:
-    """Write the event file into `folder`, and return its path.
+    """Write the event file into a folder, and return its path.
 
-    `events` are those of the whole journal. Raises RunFolderError.
+    Args:
+        folder: Created if it is missing.
+        report: The run's figures.
+        events: The whole journal.
+
+    Raises:
+        RunFolderError: The file cannot be written.
     """
     points = scalars(report, events)
     # The file's own first record has the time of the first point: TensorBoard counts relative time from it.
@@ -51,7 +57,7 @@ def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             file.write(_record(_time(begin_s) + _field(3, _FILE_VERSION)))
-            # Streamed, point by point: a long run's points would fill the memory.
+            # Streamed point by point, because all points of a long run may not fit into memory.
             for tag, step, value, time_s in chain([first] if first is not None else [], points):
                 scalar = _field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
                 file.write(_record(_time(time_s) + b"\x10" + _varint(step) + _field(5, _field(1, scalar))))
@@ -96,7 +102,7 @@ def _time(time_s: float) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Encode a field of a length of its own: a string or a message."""
+    """Encode a length-delimited field: a string or a message."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
@@ -112,8 +118,7 @@ def _checksum(data: bytes) -> bytes:
     """Return the CRC-32C, masked: TensorFlow rotates it and adds a constant, as data may hold checksums themselves."""
     crc = 0xFFFFFFFF
     for byte in data:
-        # Byte by byte in Python: a run has some ten thousand points of 40 bytes, and a package would be one more to
-        # install.
+        # Slow, but a run has some ten thousand points of 40 bytes, and a package would be one more to install.
         crc = crc >> 8 ^ _CRC32C[crc & 0xFF ^ byte]
     crc ^= 0xFFFFFFFF
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -22,16 +22,17 @@ from vcdl.report.own_settings import own_settings
 from vcdl.report.tensorboard import scalars
 
 _RUN = "vcdl.run"
-"""The tag that finds what was logged before: a hash of the machine and the folder."""
+"""Tag by which an earlier log of the same run is found: a hash of the machine and the folder."""
 _METRICS, _PARAMETERS = 1000, 100
 """Most metrics and most parameters in a request, which are MLflow's limits."""
 _LONGEST = 6000
 """Characters of a setting, because MLflow accepts no more."""
 _TRIES = "2"
+"""MLFLOW_HTTP_REQUEST_MAX_RETRIES: MLflow's own default retries for minutes."""
 
 
 def log_to_trackio(folder: Path, job: Job, report: Report, events: Iterable[Recorded]) -> str:
-    """Log a run to trackio's folder (TRACKIO_DIR), in the project of its job's name, under the name of its folder.
+    """Log a run to trackio's folder (TRACKIO_DIR): the project has the job's name, the run that of its folder.
 
     Returns:
         The command that shows it.
@@ -42,7 +43,7 @@ def log_to_trackio(folder: Path, job: Job, report: Report, events: Iterable[Reco
     require("trackio", "trackio")
     from trackio import SQLiteStorage
 
-    # Points of one step and time are one row in trackio, which has a row for each call otherwise.
+    # trackio stores a row for each call, so all points of one step and time are logged together.
     by_step: defaultdict[tuple[int, float], dict[str, float]] = defaultdict(dict)
     for one in sorted(scalars(report, events)):
         by_step[one.step, one.time_s][one.tag] = one.value
@@ -67,18 +68,18 @@ def log_to_mlflow(
     Only settings that are not the defaults are logged.
 
     Args:
-        server: Its URL.
-        folder: The run's folder, whose name the run gets.
+        server: The server's URL.
+        folder: The run's folder, whose name the run gets at the server.
         job: The job.
         report: Its figures.
-        events: Its evaluations.
+        events: The whole journal.
         files: Files to attach.
 
     Raises:
-        GridError: The server is away, or refuses the run.
+        GridError: MLflow is not installed, or the server cannot be reached or refuses the run.
     """
     require("mlflow", "mlflow")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _TRIES)  # before it is imported; its own are minutes
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _TRIES)  # before MLflow is imported
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
@@ -106,7 +107,7 @@ def log_to_mlflow(
         if report.history.finished or report.is_given_up:
             state = "FAILED" if report.is_given_up else "FINISHED"
             client.set_terminated(run, state, int(1000 * report.history.last_s))
-        # Last: if logging breaks off, the earlier run is still there, and the next try finds both.
+        # Last, so that the earlier log survives if this one fails; the next try finds and replaces both.
         for former in earlier:
             client.delete_run(former.info.run_id)
     except (MlflowException, OSError) as error:

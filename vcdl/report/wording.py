@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 def duration(seconds: float) -> str:
     """Return a time as text: `45 s`, `2 min 05 s`, `3 h 20 min`."""
-    # Not below 0: clocks of two machines differ, and a time "ago" may be negative by that.
+    # At least 0, because the clocks of two machines differ, which can make an age negative.
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -36,7 +36,7 @@ def plural(count: int, word: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Rows of equal length as a table: the last column and those in `left` begin together, the others end together."""
+    """Format rows of equal length as a table; align columns in `left`, and the last one, left, and all others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = {*left, len(widths) - 1}
     return [

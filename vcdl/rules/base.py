@@ -27,13 +27,13 @@ class Update:
     number: int = 1
     """Number of this update in the job, counted from 1: the version that it makes."""
     base: Vector | None = None
-    """B, the weights that the client started from, shape (n,); present when the rule says `needs_base`."""
+    """B, the weights that the client started from, shape (n,); present if the rule has `needs_base`."""
     updates: int = 0
     """Number of updates in the whole job, if nothing ends it earlier."""
 
     def part(self, of: slice) -> Self:
         """Return the same update restricted to a part of the weights."""
-        # Models without statistics have a single part in each block: nothing has to be made for them.
+        # Models without statistics have a single part in each block, which needs no copy.
         if of == slice(0, self.weights.size):
             return self
         base = None if self.base is None else self.base[of]
@@ -56,7 +56,7 @@ class Update:
         return (self.number - 1) % buffer
 
     def is_last_of(self, buffer: int) -> bool:
-        """Return whether it is the last update of a buffer, so that the rule changes W."""
+        """Return whether it is the last of `buffer` consecutive updates, at which a buffering rule changes W."""
         return self.place_in(buffer) == buffer - 1
 
 
@@ -66,15 +66,15 @@ class Rule(Section, ABC):
     A subclass names itself, `rule: Literal["median"] = "median"`, and its fields are the keys of the section, each with
     a default. It is found by an entry point of that name (docs/plugins.md).
 
-    A rule knows only the update and its own `state`, so applying an update again gives the same result. After a
-    store has lost its memory, the journal and the kept uploads restore the same weights to the last bit.
+    A rule depends only on the update and its own `state`, so that applying an update again gives the same result: if a
+    store loses its memory, the journal and the kept uploads restore the same weights to the last bit.
     """
 
     needs_base: ClassVar[bool] = True
     """Whether an update must carry the weights that its client started from."""
     averages: ClassVar[bool] = False
-    """Whether each new weight lies between the server's and the client's: such a rule serves for numbers that no
-    gradient moves as well, which others could make impossible (vcdl.rules.statistics).
+    """Whether each new weight lies between the server's and the client's. Such a rule may also be applied to statistics
+    and moments; others could make a variance negative (vcdl.rules.statistics).
     """
 
     rule: str = ""
@@ -87,16 +87,18 @@ class Rule(Section, ABC):
 
     @abstractmethod
     def apply(self, server: Vector, update: Update) -> float:
-        """Apply an update to `server`, in place; returns the client's weight in the result.
+        """Apply an update in place, and return the client's weight in the result.
 
-        `server` is W, shape (n,). With k vectors in the rule's state it has the shape (1 + k, n), and W is the first
-        row. W may be any part of the model's weights, with the same part of the client's and of the base. Each weight
-        changes by its own values alone.
+        A rule changes each weight by that weight's own values alone, so that it can be applied to any part of them.
+
+        Args:
+            server: W, shape (n,). With k vectors in the rule's state the shape is (1 + k, n), and W is the first row.
+            update: The update, with the same part of the client's and the base's weights.
         """
 
 
 def mix(server: Vector, client: Vector, weight: float) -> None:
     """Set `W ← (1 − weight)·W + weight·C`, both of shape (n,), in place."""
-    # In place and in float32 throughout: folding again in recovery must give the same bits.
+    # In place and in float32 throughout, because recovery must get the same bits when it applies the update again.
     server *= np.float32(1.0 - weight)
     server += client * np.float32(weight)

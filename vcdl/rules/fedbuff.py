@@ -14,7 +14,7 @@ from vcdl.wire.weights import Vector
 class FedBuff(Rule):
     """After each K updates `W ← W + η·Σ s(τ)·(C − B)/K`; published: K = 10, s = (1 + τ)^−½.
 
-    In between W stands still, and the sum is the one vector of state. A partial update counts by its trained
+    In between W does not change; the sum is the one vector of state. A partial update counts by its trained
     fraction: its C − B is multiplied by it.
     """
 
@@ -31,9 +31,9 @@ class FedBuff(Rule):
     def apply(self, server: Vector, update: Update) -> float:
         weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer
         w, total = server
-        # The sum is in the store, so a buffer that is half full survives a kill as W does.
+        # The sum is in the store, so a half-full buffer survives a kill, as W does.
         total += update.step * np.float32(weight)
-        # By the update's number in the job and not by a counter: recovery folds the same updates into the same buffer.
+        # By the update's number in the job, not a counter, so that recovery fills the same buffers.
         if update.is_last_of(self.buffer):
             w += total
             total.fill(0)

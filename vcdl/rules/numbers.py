@@ -1,7 +1,4 @@
-"""Kinds of numbers for the settings of rules, ours and others' (docs/plugins.md).
-
-Each is checked strictly when a job file is read.
-"""
+"""Types of numbers for the settings of rules, ours and plugins' (docs/plugins.md), checked when a job file is read."""
 
 from typing import Annotated
 

@@ -31,5 +31,5 @@ class Ramp(Section):
     def at(self, number: int, updates: int) -> float:
         """Return the value at update `number`, counted from 1, of a job of `updates` updates."""
         share = (number - 1) / max(1, updates - 1)
-        # Numbers may go beyond the plan, as a restored store skips some.
+        # Numbers may exceed `updates`, because a restored store skips some.
         return between(self.from_, self.to, min(1.0, max(0.0, share)), self.schedule)

@@ -2,8 +2,8 @@
 
 W │ vector 1 │ … │ vector k │ table    n · (1 + k) + 50 · c float32
 
-At the start of a job everything behind W is zero, except for some rows of the table. A store keeps them as one vector,
-so that W and the state change in one transaction or not at all.
+At the start of a job everything behind W is zero, except for some rows of the table. A store keeps all of it as one
+vector, so that W and the state change in one transaction or not at all.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy as np
 from vcdl.wire.weights import Vector
 
 LENGTHS = 50
-"""Number of last updates whose lengths define the usual one."""
+"""Number of recent updates whose lengths are in the table; their median is the usual length (vcdl.trust.bounds)."""
 _ROWS_AT_BEGIN = 10
 """Rows of the table that hold `first_row` at the start, so that the first updates have earlier ones to compare with."""
 
@@ -42,7 +42,7 @@ class RuleState:
             return weights
         whole = np.zeros(self.size(weights.size), np.float32)
         whole[: weights.size] = weights
-        # The last rows: the first updates write rows 1, 2, … and push these out only after forty updates.
+        # The last rows, which updates overwrite only from the fortieth on: they write rows 1, 2, … in turn.
         self.table_of(self.tail_of(whole))[-_ROWS_AT_BEGIN:] = self.first_row
         return whole
 

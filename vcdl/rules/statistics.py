@@ -1,6 +1,6 @@
-"""Rules for numbers that are not trained by gradients: statistics of batch normalisation and optimizers' moments.
+"""Rules for numbers that gradients do not train: statistics of batch normalisation and optimizers' moments.
 
-They are averaged, whatever the rule does with the weights: a rule that goes beyond the clients' values could make a
+These are averaged, whatever the rule does with the weights: a rule that moves beyond the clients' values could make a
 variance negative.
 """
 
@@ -11,7 +11,7 @@ from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
 _SLOPE = 0.25
-"""As in the class below: an upload of staleness 4 counts half, so that late uploads move statistics less."""
+"""Damping per version of staleness: an upload of staleness 4 counts half, so that late uploads move statistics less."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class TrimmedMean(Rule):
     @field_validator("trim")
     @classmethod
     def _leaves_some(cls, trim: int, info: ValidationInfo) -> int:
-        # Pydantic leaves out a field that was refused itself. Its message is enough then.
+        # `buffer` is missing if it was itself refused, and then that message is enough.
         buffer = info.data.get("buffer", 2 * trim + 1)
         if 2 * trim >= buffer:
             raise ValueError(f"expected less than half of the buffer of {buffer}, got {trim}")
@@ -50,14 +50,14 @@ class TrimmedMean(Rule):
 
     def apply(self, server: Vector, update: Update) -> float:
         weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer
-        w, *waiting = np.atleast_2d(server)  # without vectors in the state, W comes flat and not as a row
+        w, *waiting = np.atleast_2d(server)  # without vectors in the state, W has shape (n,)
         step = update.step * np.float32(weight)
-        # Waiting steps stand in the state by their place in the buffer, so that recovery fills it in the same way.
+        # The update's number determines a waiting step's place, so that recovery fills the buffer in the same way.
         if not update.is_last_of(self.buffer):
             np.copyto(waiting[update.place_in(self.buffer)], step)
             return weight
         steps = np.sort([*waiting, step], axis=0)[self.trim : self.buffer - self.trim]
-        # Each step is divided by K above. The trimmed ones are missing from the sum, and the factor makes up for them.
+        # `weight` divides by K, but only K − 2b steps are in the sum: the factor makes it their mean.
         w += steps.sum(axis=0) * np.float32(self.buffer / (self.buffer - 2 * self.trim))
         for vector in waiting:
             vector.fill(0)

@@ -17,7 +17,7 @@ _ALPHA = kinds.fraction("var", zero=True, one=False, also="{from: …, to: …}"
 class VcAsgd(Rule):
     """`W ← α·W + (1 − α)·C`; published: α = 0.7, 0.95, 0.999, or `var`, α_e = e / (e + 1) in epoch e.
 
-    Ours is an α that changes with every update, from bold at the job's begin to careful at its end. A partial
+    VCDL adds an α that changes with every update, from small at the job's beginning to large at its end. A partial
     update counts by its trained fraction: 1 − α is multiplied by it.
     """
 

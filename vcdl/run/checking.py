@@ -125,7 +125,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
     trust = {kind.begun_by: job.trusting(kind.trust).trust.kind for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
-    # `auto` cuts the data by the number of slots (decision 101), so the same file is another job elsewhere.
+    # With `shards: auto` the number of shards follows the slots (decision 101), so one file is several jobs.
     cuts = {SMALL_FLEET: elsewhere, job.workers: job}
     paces = [_pace(cuts[slots], len(dataset.x_train), slots) for slots in sorted(cuts)]
     most_shards = max(job.data.shards, elsewhere.data.shards)

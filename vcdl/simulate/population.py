@@ -78,7 +78,7 @@ class Population(Section):
     @model_validator(mode="after")
     def _is_one_of_both(self) -> "Population":
         if bool(self.groups) == bool(self.trace):
-            raise ValueError("expected `groups` or a trace")
+            raise ValueError(f"expected either `groups` or a trace, got {'both' if self.groups else 'neither'}")
         return self
 
 
@@ -129,7 +129,7 @@ def read_trace(path: Path) -> list[tuple[float, float]]:
         ValueError: The file has none of these forms.
     """
     if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path} is larger than {_MOST_BYTES >> 20} MiB, which no trace of hosts is")
+        raise ValueError(f"{path} is larger than {_MOST_BYTES >> 20} MiB, the limit for a trace: is it the right file?")
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         counts = _of_json(json.loads(text)) if text.lstrip().startswith("{") else _of_lines(text)

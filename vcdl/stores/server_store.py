@@ -292,8 +292,8 @@ class ServerStore(WeightStore):
     def _check_size(self, size: int) -> None:
         if size != self._size:
             raise StoreError(
-                f"the store holds {size} weights of job {self._job}, this model needs {self._size}: "
-                "they belong to a job with another model; give this one another name"
+                f"the store has {size} weights under the name {self._job}, but this model has {self._size}: "
+                "a job with another model used that name; rename this job"
             )
 
 

@@ -139,7 +139,7 @@ def _check_settings(command: str, settings: Iterable[str], role: Role) -> None:
         if command == "plan" and key not in _PLANNED:
             raise JobError(f"{key[:60]} cannot be changed for a plan at a service: only {', '.join(_PLANNED)}")
         if role < Role.OPERATOR and key.startswith(_OF_THE_SERVER):
-            raise JobError(f"{key[:60]} is the server's to say: only an operator may change it")
+            raise JobError(f"{key[:60]} is a setting of the server: only an operator may change it")
 
 
 class CommandRunner:

@@ -205,7 +205,7 @@ class WebService:
         elif folder.kind.driver is None:
             raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
         elif folder.running_pid is not None:
-            raise RunFolderError(f"{name} is being run already")
+            raise RunFolderError(f"{name} is already running")
         else:
             _refuse_own_code(folder)
             is_sent = self.accounts.submitter(name) is not None

@@ -211,7 +211,7 @@ class Submissions:
         if self._project is None:
             raise JobError("boinc > account: no BOINC project is behind this service: leave it out")
         if account != "own" and caller.role < Role.OPERATOR:
-            raise JobError("boinc > account: a submitter keeps jobs to hosts of their own alone: give `own`")
+            raise JobError("boinc > account: a submitter can restrict a job only to their own hosts: set it to `own`")
         if account == "own" and caller.bounds.boinc_account is None:
             raise JobError(
                 f"boinc > account: this token of {caller.name} is of no BOINC account: the operator makes another one "

@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from vcdl.errors import WorkunitError
 
 FORMAT = 3
-"""Format number of workunit.json and of an update's header, because a client refuses any other."""
+"""Format number of workunit.json and of an update's header; a reader refuses any other."""
 NEWER = types.MappingProxyType({"newer": True})
-"""Metadata of a field added after the format: written unless it is the default, which stands for a missing one."""
+"""Metadata of a field added since FORMAT was set. It is written unless it has its default, which is read if it is
+missing."""
 _T = TypeVar("_T")
 
 
@@ -42,9 +43,9 @@ def read_object(cls: type[_T], content: str, what: str) -> _T:
 
 
 def to_raw(value: Any) -> Any:
-    """Convert a dataclass to values for JSON. Fields marked NEWER are left out while they have their default.
+    """Convert a dataclass to values for JSON.
 
-    Fields of NEWER with their default are omitted, because older versions do not know them.
+    Fields marked NEWER are omitted while they have their default, because older versions do not know them.
     """
     if isinstance(value, tuple):
         return [to_raw(one) for one in value]
@@ -81,7 +82,7 @@ def _decoded(cls: type[_T], raw: Any, what: str, extra_keys: set[str]) -> _T:
     """
     kinds = _types(cls)  # type: ignore[arg-type]
     newer = {each.name: each.default for each in fields(cls) if each.metadata.get("newer")}  # type: ignore[arg-type]
-    # Exactly these keys: an unknown one may be a setting that this version would silently ignore.
+    # Exactly these keys, because an unknown one may be a setting that this version would silently ignore.
     keys = kinds.keys() | extra_keys
     if not isinstance(raw, dict) or {*newer, *raw} != keys or not keys - newer.keys() <= raw.keys():
         got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__

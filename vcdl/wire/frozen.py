@@ -1,6 +1,6 @@
 """Read and write `frozen.h5`, the weights that no training changes.
 
-Nothing in it is specific to a job, so jobs share it.
+Nothing in it is specific to a job, so that several jobs can share a file.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def read_frozen(path: Path, expected: Frozen | None) -> Vector:
     if expected is None:
         return np.zeros(0, np.float32)
     try:
-        # Each time a model is loaded: the file stays on a volunteer's disk for weeks, shared by several jobs.
+        # Verified at each load, because the file stays on a volunteer's disk for weeks.
         digest = _sha256(path)
     except FileNotFoundError as error:
         raise WeightsFileError(f"{path.name} is missing: fetch the workunit's files again") from error

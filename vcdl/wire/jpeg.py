@@ -1,4 +1,4 @@
-"""Pictures stored as JPEG in a shard: `x` has the files' bytes, `ends` each file's end, `shape` a picture's shape."""
+"""Read a shard's pictures, stored as JPEG: `x` has the files' bytes, `ends` each one's end, `shape` their shape."""
 
 import io
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _Pixels = npt.NDArray[np.uint8]
 
 
 class JpegSamples:
-    """Pictures in memory or mapped, as an array of shape (n, height, width, channels) that decodes on access."""
+    """JPEG files, in memory or mapped, as an array of shape (n, height, width, channels) that decodes on access."""
 
     def __init__(self, data: npt.NDArray[Any], ends: npt.NDArray[Any], shape: npt.NDArray[Any]) -> None:
         """Check the arrays of a shard.
@@ -24,14 +24,19 @@ class JpegSamples:
             NpzError: They do not describe pictures.
         """
         if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype.kind != "i" or shape.shape != (3,):
-            raise NpzError("no pictures as JPEG")
+            raise NpzError(
+                f"JPEG pictures need a row of uint8 `x`, integers `ends` and three numbers `shape`, got {data.dtype} "
+                f"of shape {data.shape}, {ends.dtype} and {shape.size} numbers"
+            )
         begins = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
         height, width, channels = (int(side) for side in shape)
-        # Before anything is decoded: the places come from the shard, which a job's submitter wrote.
+        # Checked before anything is decoded, because a job's submitter wrote the shard.
         if not len(ends) or ends[-1] != len(data) or (ends <= begins).any() or channels not in (1, 3):
-            raise NpzError("pictures that do not fit their places")
+            raise NpzError(
+                f"`ends` does not divide the {len(data)} bytes of `x` into files, or `shape` has {channels} channels"
+            )
         if not 0 < min(height, width) <= max(height, width) <= _LONGEST_SIDE:
-            raise NpzError(f"pictures of {height} × {width} pixels")
+            raise NpzError(f"`shape` says {height} × {width} pixels, at most {_LONGEST_SIDE} a side are possible")
         self._data, self._begins, self._ends = data, begins, ends
         self.shape = len(ends), height, width, channels
         self.nbytes = len(ends) * height * width * channels

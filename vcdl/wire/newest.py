@@ -1,10 +1,9 @@
-"""The signed statement of a job's newest weights.
+"""Encode and verify the signed statement of a job's newest weights. Standard library only.
 
-If a bit of the statement or of the weights is changed, clients keep the weights that they were sent. Standard library
-only.
+If a bit of the statement or of the weights was changed, clients start from the weights that they were sent.
 
-RSA with PKCS #1 v1.5 and SHA-256. The verifier builds the only valid padding and compares all of it, so nothing is
-parsed.
+The signature is RSA with PKCS #1 v1.5 and SHA-256. The verifier builds the only valid padding and compares all of it,
+so it parses no padding.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ LEAST_BITS = 2048
 NEWEST_FILE, VERSION_FILE = "newest.h5", "newest_version"
 """Files that a task keeps with its inputs when it starts from the newest weights."""
 MOST_BYTES = 4096
-"""Longest signed statement, in bytes; a longer answer is not read."""
+"""Longest signed statement, in bytes: a longer answer of a server is not read."""
 _CONTEXT = b"vcdl newest weights 1\n"
 """Text that is signed before the statement, so that no signature made for another purpose is valid for weights."""
 _SHA256_INFO = bytes.fromhex("3031300d060960864801650304020105000420")

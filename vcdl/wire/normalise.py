@@ -10,10 +10,10 @@ from vcdl.wire.workunit import Normalisation
 
 
 def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[Any]:
-    """Normalise `x`, shape (n, …), to float32; whole numbers that are kept, to int32.
+    """Normalise `x`, shape (n, …), to float32; convert inputs of integers to int32 without scaling.
 
     Raises:
-        ValueError: It does not fit the normalisation.
+        ValueError: `x` has other inputs or channels than the normalisation, or is not of integers where it should be.
     """
     if normalisation.inputs or x.dtype.names is not None:
         by_name = dict(normalisation.inputs)
@@ -27,7 +27,7 @@ def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[
     )
     if result.shape != x.shape:
         raise ValueError(f"{len(normalisation.scale)} scales do not fit data of shape {x.shape}")
-    # Most data have no offset, and the addition is a second pass over them.
+    # Most data have no offset, and adding one is a second pass over the data.
     if any(normalisation.offset):
         result += np.asarray(normalisation.offset, np.float32)
     return result

@@ -39,7 +39,7 @@ _DAMAGED = (
 )
 """Exceptions of zipfile and NumPy for bytes that they cannot read."""
 _OF_THE_FILE = frozenset({None, errno.EINVAL, errno.EISDIR})
-"""Numbers of an OSError that is the file's own fault, as it is damaged or no file; any other is the machine's."""
+"""Error numbers of an OSError that the file causes, being damaged or no file; with any other the machine causes it."""
 
 
 class NpzError(ValueError):
@@ -85,7 +85,7 @@ class NpzFile:
         """
         self.header(name)
         with _errors(), self._archive.open(self._member(name)) as member:
-            # The header was compared with the member's size by then, so NumPy allocates no more than the file can fill.
+            # The header matches the member's size by now, so NumPy allocates no more than the file can fill.
             array: npt.NDArray[Any] = npy.read_array(member, allow_pickle=False)
             if member.read(1):  # which also compares the checksum
                 raise NpzError("more bytes than its header says")
@@ -141,7 +141,7 @@ class NpzFile:
         for length in shape:
             if length < 0:
                 raise NpzError(f"shape {shape}")
-            # Python's integers, as a product of hostile lengths overflows NumPy's.
+            # Python's integers, because a product of hostile lengths would overflow NumPy's.
             size *= length
         data_bytes = info.file_size - member.tell()
         if len(shape) > _MOST_DIMENSIONS or size * dtype.itemsize != data_bytes:
@@ -160,7 +160,7 @@ def opened_npz(path: Path) -> Iterator[NpzFile]:
     with ExitStack() as opened:
         with _errors():
             file = opened.enter_context(path.open("rb"))
-            # A plain `.npy` under the name of an archive is a common mistake, and zipfile would call it damaged.
+            # A plain `.npy` with the name of an archive is a common mistake, which zipfile would call damage.
             if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
                 raise NpzError("a single array")
             size_bytes = file.seek(0, os.SEEK_END)

@@ -23,7 +23,7 @@ class ParamsHeader:
     version: int
     layout: str
     checksum: str = field(default="", compare=False)
-    """The checksum of the weights (vcdl.wire.checksum), which readers verify; "": not checked."""
+    """The checksum of the weights (vcdl.wire.checksum), which readers verify; "": they do not."""
 
     def to_json(self) -> str:
         return json.dumps({"format": _FORMAT, **vars(self)})

@@ -15,12 +15,21 @@ ahead of a straggler, so even the next subtask but one of the slowest host finds
 
 
 def upload_mark(workunit: str, train_s: float | None) -> int:
-    """Return a number from 1 to 255 that identifies an upload among those of its subtask: no two train equally long."""
+    """Return a mark from 1 to 255 of an upload, from its training time; two uploads of a subtask rarely share one."""
     return crc32(f"{workunit} {train_s!r}".encode()) % 255 + 1
 
 
 def is_taken(subtask: WorkunitName, mark: int, told: Workunit) -> bool | None:
-    """Return whether an earlier upload was applied, by its mark; None while no upload of its subtask was."""
+    """Return whether an earlier upload of this host was applied.
+
+    Args:
+        subtask: The upload's workunit.
+        mark: Its `upload_mark`.
+        told: A later workunit of the job.
+
+    Returns:
+        None while no upload of the subtask was applied.
+    """
     if subtask.epoch > told.epoch:
         return None
     marks = bytes.fromhex(told.taken or "")

@@ -66,7 +66,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layout:
-    """The variables that training changes, in Keras' order with batch statistics, then the moments that are sent."""
+    """The variables in a flat vector of weights, with their places.
+
+    First the model's in Keras' order, including batch statistics, then the optimizer moments that are exchanged.
+    `of_frozen` describes the weights that training leaves alone instead.
+    """
 
     variables: tuple[Variable, ...]
 

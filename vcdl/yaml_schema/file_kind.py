@@ -1,4 +1,4 @@
-"""The kinds of YAML files that VCDL reads, and how they are distinguished."""
+"""Define the kinds of YAML files that VCDL reads, and tell them apart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _KINDS = (JOB, FLEET, CLIENTS, POPULATION)
 
 def mistaken_for(expected: FileKind, values: Mapping[str, Any]) -> FileKind | None:
     """Return the other kind that a file is, judging by its keys; None if it may be of the expected kind."""
-    # One key of its own is enough: the other keys may be mistakes, which are worded later.
+    # One key of its own is enough: the other keys may be mistakes, which are reported later.
     if expected.own_keys & values.keys():
         return None
     return next((kind for kind in _KINDS if kind.own_keys & values.keys()), None)

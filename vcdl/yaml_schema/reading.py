@@ -1,4 +1,4 @@
-"""Reads a YAML file as plain values with the line of every key, and words what is wrong with it.
+"""Read a YAML file as plain values with the line of every key, and report what is wrong with it.
 
 A place is a tuple such as `("training", "metrics", 0)`; messages show it as `training > metrics > 1`.
 """
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 
 class ProblemsError(ValueError):
-    """The problems of one value, raised by a validator; their places are relative to that value."""
+    """Raised by a validator for all problems of one value; their places are relative to that value."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         super().__init__("several problems")
@@ -111,7 +111,7 @@ def read_document(path: Path, kind: FileKind) -> Document:
     document.values = _plain(node, (), document)
     if not isinstance(document.values, dict):
         raise JobError(f"{path}:1: expected keys, each with its value after a colon, got {show(document.values)}")
-    # Before the schema: a fleet file in the place of a job file would give a page of unknown keys.
+    # Before the schema, else a fleet file given as a job file would produce a page of unknown keys.
     other = mistaken_for(kind, document.values)
     if other is not None:
         raise JobError(f"{path}: this is {other.name} ({other.guide}); give {kind.name} ({kind.guide})")
@@ -135,13 +135,13 @@ def replace_key(document: Document, setting: str) -> None:
         if not isinstance(section, dict):
             whole = without_passwords(".".join(at[:depth]))
             raise JobError(f"{origin}: the file has {whole} as one value; set {whole} as a whole")
-    # Noted, as a wrong value of the command line has no line in the file.
+    # Recorded, because a wrong value of the command line has no line in the file.
     document.settings[at] = setting
     section[at[-1]] = None if node is None else _plain(node, at, document)
 
 
 def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobError:
-    """Return one error with a line per problem: those of the file in its order, then those of the command line."""
+    """Return one error with a line per problem: those of the file by line, then those of the command line."""
     of_file: list[tuple[int, str]] = []
     of_settings: list[str] = []
     for problem in problems:
@@ -162,7 +162,11 @@ def report_values(origin: str, problems: Iterable[Problem]) -> JobError:
 
 
 def show(value: Any) -> str:
-    """Return a value as the user may have written it, short and on one line, without the password of a URL."""
+    """Describe a value for an error message, on one line.
+
+    Texts and numbers are shown as JSON, cut to 60 characters; lists and mappings as a summary. Passwords in URLs are
+    masked.
+    """
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -170,7 +174,7 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     if isinstance(value, str):
-        value = without_passwords(value)  # first: what is cut off may be its end, the @
+        value = without_passwords(value)  # before the text is cut: a password is recognised by the @ behind it
     text = json.dumps(value, ensure_ascii=False, default=str)
     text = text.encode(errors="backslashreplace").decode()  # half characters, of the command line
     return text if len(text) <= 60 else text[:56] + ' …"'
@@ -219,7 +223,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
 
 
 def _plain(node: yaml.Node, at: Place, document: Document) -> Any:
-    # The line of the key is there already, and is nearer to what a reader looks for than that of its value.
+    # `_mapping` has set the line of the key, which is more useful to a reader than that of its value.
     document.lines.setdefault(at, node.start_mark.line + 1)
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
     if isinstance(node, yaml.MappingNode) and kind == "map":
@@ -250,7 +254,7 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
         except UnicodeError:
             document.problems.append(Problem(at, f"of a key: {_HALF}", line))
             continue
-        # YAML lets the last one win without a word. One of the two is then ignored, and the user sees both.
+        # PyYAML would silently keep the last one, while the user sees both in the file.
         if key in values:
             first = document.lines[(*at, key)]
             document.problems.append(Problem((*at, key), f"given on line {first} already; keep one", line))

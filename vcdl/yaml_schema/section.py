@@ -1,4 +1,4 @@
-"""Sections of a YAML file: read and check them, word their mistakes, and validate keys with several kinds of one."""
+"""Define, read and check the sections of a YAML file, and report their mistakes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -52,11 +52,11 @@ def load_section(
     """Read and check a whole file.
 
     Args:
-        schema: Its section.
-        kind: Which kind of file it is.
+        schema: The section that the whole file is.
+        kind: The kind of file.
         path: The file; None: all keys come from `overrides`.
         overrides: Keys to replace: `("stop.epochs=2",)`.
-        folder: Where relative paths start.
+        folder: Where relative paths start; None: paths are not checked.
 
     Raises:
         JobError: Something in it is wrong; the message has a line for each problem.
@@ -68,7 +68,7 @@ def load_section(
     try:
         section = schema.model_validate(document.values, context=folder)
     except ValidationError as error:
-        # A value that could not be read is missing now; its empty place is not a second problem.
+        # A value that could not be read counts as missing now, which is not a second problem.
         refused = {problem.at for problem in problems}
         problems += [problem for problem in _problems_of(error, schema) if problem.at not in refused]
     if problems:
@@ -95,12 +95,12 @@ def read_section(kind: type[_Kind], raw: Any) -> _Kind:
 def one_of_sections(
     key: str, known: Mapping[str, type[Section]], default: str | None = None, cure: str = ""
 ) -> PlainValidator:
-    """Return a validator for a section whose `key`, or name alone, names its kind.
+    """Return a validator for a section whose `key` names its kind; the name may also stand alone, without a section.
 
     Args:
         key: The key that names the kind.
         known: The kinds by name.
-        default: The kind without that key; None: it is required.
+        default: The kind of a section without that key; None: the key is required.
         cure: Advice for an unknown name.
     """
 
@@ -117,7 +117,7 @@ def one_of_sections(
             kind = known[name]
         except PluginError as error:
             refused(raw, str(error))
-        # A key of another kind shows that the default kind was not meant.
+        # Without `key`, a key of another kind shows that the default was not meant.
         if key not in fields:
             _refuse_keys_of_others(name, fields)
         return read_section(kind, fields)
@@ -129,7 +129,7 @@ def one_of_sections(
         problems: list[Problem] = []
         usable: dict[str, type[Section]] = {}
         for name in known:
-            # A kind whose package is broken can own no key, and must not hide the user's mistake.
+            # A kind of a broken package is skipped: it must not hide the user's mistake.
             with suppress(PluginError):
                 usable[name] = known[name]
         for field in fields.keys() - known[meant].model_fields.keys():

@@ -1,4 +1,4 @@
-"""The kinds of values in our YAML files, checked strictly: `true` is no number, `"5"` not 5; refusals are sentences."""
+"""Validate the values of our YAML files, strictly (`true` is no number, `"5"` not 5), with refusals as sentences."""
 
 import math
 import re
@@ -61,7 +61,7 @@ def fraction(*words: str, zero: bool, one: bool, also: str = "") -> PlainValidat
         words: The words.
         zero: 0 is included.
         one: 1 is included.
-        also: Another form of the key, for messages.
+        also: Another form that the key may have, for messages.
     """
     out = " and ".join(name for name, included in (("0", zero), ("1", one)) if not included)
     what = "a number between 0 and 1" + (f" ({out} excluded)" if out else "")
@@ -133,7 +133,7 @@ def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> Pla
     """Return a validator for an existing file, relative to the context's folder.
 
     Args:
-        misread: Returns advice for a path of the wrong kind, or None.
+        misread: Returns advice for a path of a kind that the key does not take, or None.
     """
 
     def check(value: Any, info: ValidationInfo) -> Path:

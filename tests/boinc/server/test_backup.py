@@ -123,6 +123,16 @@ def test_a_backup_comes_back_as_it_went_and_counts_when_it_is_whole(vault: Vault
     assert vault.names() == []
 
 
+def test_the_newest_backup_of_a_place_with_several_projects_is_the_last_one_made(vault: Vault, tmp_path: Path) -> None:
+    made = {"zeta": NOW, "alpha": NOW + timedelta(days=1)}
+    for project, at in made.items():
+        folder = tmp_path / project
+        write(folder / MANIFEST, BackupManifest(project, "now", "1").to_json())
+        vault.put(folder, backup_name(project, at))
+    assert vault.newest() == backup_name("alpha", made["alpha"])
+    assert vault.newest("zeta") == backup_name("zeta", made["zeta"])
+
+
 def test_a_manifest_of_a_later_format_is_named() -> None:
     with pytest.raises(ServerError, match="format 2"):
         BackupManifest.from_json(BackupManifest("lab", "now", "1", format=2).to_json(), "it")

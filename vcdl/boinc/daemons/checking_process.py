@@ -88,7 +88,7 @@ def judged(runs: OpenedRuns, file: Path) -> Verdict:
         return validate(runs, file)
     # No refusal: BOINC takes it as final, and the host would lose its credit for this machine's trouble.
     except (VcdlError, OSError, MemoryError) as error:
-        return Verdict(LATER, f"{file.name} could not be looked at: {error}")
+        return Verdict(LATER, f"{file.name} could not be checked: {error}")
     except Exception:
         _log.exception("%s: a bug in vcdl", file.name)
         return Verdict(LATER, "a bug in vcdl")

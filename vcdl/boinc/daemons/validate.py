@@ -173,7 +173,8 @@ def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: 
         " WHERE r.name = %s",
         result_name(file),
     )
-    # The canonical result, or the first one, comes to the assimilator, which writes its row.
+    # The assimilator reads the canonical result only, and writes its row. While none is chosen (0) this one may
+    # become it; the row of every other result is written here.
     if rows and rows[0][2] not in (0, rows[0][0]):
         with closing(run.journal()) as journal:
             journal.append(UpdateSuperseded(workunit, file.stat().st_size, host_name(rows[0][1])))
@@ -191,7 +192,7 @@ def main() -> int:
             with closing(OpenedRuns(BoincProject.at(options.project_dir))) as runs:
                 verdict = validate(runs, options.file)
         except (VcdlError, OSError) as error:
-            print(f"{options.file.name} could not be looked at: {error}; {tries_left} tries left", file=sys.stderr)
+            print(f"{options.file.name} could not be checked: {error}; {tries_left} tries left", file=sys.stderr)
             time.sleep(_BETWEEN_TRIES_S if tries_left else 0)
         else:
             if verdict.why:

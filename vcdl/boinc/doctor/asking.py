@@ -27,7 +27,7 @@ class NoAnswer(Exception):
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
         self.status = status
-        """Store the reason and the HTTP status; 0: there was no reply."""
+        """The HTTP status, or 0 if there was no reply."""
 
 
 def ask(url: str, body: bytes | None = None) -> Answer:

@@ -113,7 +113,7 @@ def downloads(installation: Installation) -> Iterator[Finding]:
     if launcher is None:
         yield failed("download/ has no client files", installation.install_command)
         return
-    # A shard as well, since files of jobs lie in the fan-out's folders, whose rights can differ.
+    # Also check a shard: files of jobs are in BOINC's fan-out folders, whose permissions can differ.
     shard = next(project.download_dir.glob("*/vcdl_*.npz"), None)
     for path in (launcher, shard) if shard else (launcher,):
         url = f"{installation.config.download_url.rstrip('/')}/{path.relative_to(project.download_dir)}"

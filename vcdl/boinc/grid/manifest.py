@@ -63,10 +63,7 @@ class Manifests:
     def __init__(self, project: BoincProject) -> None:
         self._folder = project.manifests
         self._read: dict[str, tuple[Identity, Manifest]] = {}
-        """Keep decoded manifests, keyed by file and its identity.
-
-        A manifest names every shard, and is read for each subtask.
-        """
+        """Decoded manifests by job, each with the identity of its file: each subtask reads one."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -31,7 +31,7 @@ class Staging:
         self._download = DownloadFolder(project)
         self._manifests = Manifests(project)
         self._in_place: set[str] = set()
-        """Prepare the staging; `_in_place` remembers the shared files that this process has verified."""
+        """The shared files that this process has verified."""
 
     @property
     def result_template(self) -> str:

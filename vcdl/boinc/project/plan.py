@@ -97,8 +97,8 @@ class InstallPlan:
         return self.app_is_set and not any(work)
 
 
-def password_beside(store_url: str, environment: Mapping[str, str]) -> str:
-    """Return the password of the environment file for a store URL without one, else "".
+def password_from_environment(store_url: str, environment: Mapping[str, str]) -> str:
+    """Return VCDL_STORE_PASSWORD from `environment` if the store URL has no password, else an empty string.
 
     Raises:
         StoreError: The URL is wrong.

@@ -49,7 +49,7 @@ class Fetched:
         """Return the commands whose output is a file of the backup, decrypted and unpacked."""
         found = [path for path in self.folder.iterdir() if path.name.startswith(f"{name}.")]
         if not found:
-            raise ServerError(f"the backup lacks its {name}: take another one")
+            raise ServerError(f"the backup lacks its {name}: restore another one with --backup NAME")
         path = found[0]
         if path.suffix == ".gpg":
             return [["gpg", "--batch", "--quiet", "--decrypt", str(path)], ["gunzip"]]
@@ -89,7 +89,9 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
     ]
     if damaged:
         shutil.rmtree(folder, ignore_errors=True)
-        raise ServerError(f"the backup {name} is damaged ({', '.join(damaged)}): take another one")
+        raise ServerError(
+            f"the backup {name} is damaged ({', '.join(damaged)}): restore another one with --backup NAME"
+        )
     return Fetched(folder, manifest, identity)
 
 
@@ -245,7 +247,7 @@ def _naming_machine(text: str) -> str:
     """Return the text of config.xml with this machine as its host and in the name of its log folder."""
     found = re.search(r"<host>\s*([^<\s]*)\s*</host>", text)
     if found is None:
-        raise ServerError("the config.xml of the backup has no <host>: take another one")
+        raise ServerError("the config.xml of the backup has no <host>: restore another one with --backup NAME")
     logs = re.compile(rf"log_{re.escape(found[1])}\b")
     return logs.sub(f"log_{this_machine()}", text.replace(found[0], f"<host>{this_machine()}</host>", 1))
 

@@ -58,7 +58,9 @@ class BackupManifest:
             if not all(map(_PLAIN.fullmatch, (manifest.project, *manifest.files, *manifest.runs))):
                 raise ValueError("a name that leads elsewhere")
         except (ValueError, TypeError, RecursionError) as error:
-            raise ServerError(f"the {MANIFEST} of {where} cannot be read ({error}): take another backup") from None
+            raise ServerError(
+                f"the {MANIFEST} of {where} cannot be read ({error}): choose another backup with --backup NAME"
+            ) from None
         if manifest.format != _FORMAT:
             raise ServerError(f"{where} is a backup of format {manifest.format}: restore it with the vcdl that made it")
         return manifest
@@ -109,8 +111,8 @@ class Vault(ABC):
         """Return the names of all folders with a manifest."""
 
     def names(self) -> list[str]:
-        """Return the complete backups, the oldest first."""
-        return sorted(filter(_NAME.fullmatch, self._with_manifest()))
+        """Return the names of the complete backups of all projects, oldest first."""
+        return sorted(filter(_NAME.fullmatch, self._with_manifest()), key=_time_of)
 
     def newest(self, project: str | None = None) -> str:
         """Return the newest backup, of one project if a name is given.

@@ -113,5 +113,5 @@ class _Array:
         except OSError as error:
             raise unreadable(self._path, error) from error
         if len(rows) != count:
-            raise DataError(f"{self.name} became shorter while it was read: leave it as it is, and begin again")
+            raise DataError(f"{self.name} became shorter while it was read: start again once nothing writes to it")
         return rows.reshape(behind - first, *self.shape[1:])
