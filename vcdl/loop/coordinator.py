@@ -149,7 +149,11 @@ class Coordinator:
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
-        """Base versions of the updates since the last closed epoch, if the rule or codec needs them for a restore."""
+        """Base versions of the updates since the last closed epoch, if the rule or codec needs them for a restore.
+
+        Their snapshots must be kept: without them these updates cannot be folded again after the store has lost its
+        weights.
+        """
         stop = self.history.stop
         is_over = stop is not None and stop.reason != StopReason.SUBTASK_FAILED
         return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()

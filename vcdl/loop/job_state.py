@@ -207,7 +207,7 @@ class JobState:
         return not self.tries.again and self.trust.is_verified(self.history.version)
 
     def taken_for(self, epoch: int) -> str | None:
-        """Return the marks of applied earlier uploads for a workunit of an epoch (`Workunit.taken`)."""
+        """Return the marks of the last epochs' applied uploads (`Workunit.taken`); None if hosts keep no residuals."""
         if not self.plan.hosts_remember:
             return None
         epochs, shards = range(epoch - TOLD_EPOCHS + 1, epoch + 1), range(self.plan.shards)

@@ -182,6 +182,8 @@ class Loop:
     def is_up_to_date(self) -> bool:
         """Whether the loop has applied every row of the journal.
 
+        If so, until a row is added, a step only handles news of the grid and of the clock.
+
         Raises:
             JournalError: The journal cannot be read.
         """

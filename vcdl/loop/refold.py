@@ -104,7 +104,7 @@ class Refolding:
         return self._whole
 
     def may_begin_at(self, version: int) -> bool:
-        """Begin with a version's snapshot if it is complete and no version is known; return whether that was done."""
+        """Start from the snapshot of a version if it is complete and no vector is known; return whether it worked."""
         if self._whole is not None or version not in self._lineage.bases:
             return False
         try:

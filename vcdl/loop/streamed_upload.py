@@ -95,7 +95,10 @@ class FoldSettings:
         return cls(run.layout, run.rule, measuring, run.transport, run.job.training.most_counted)
 
     def counted(self, fraction: float) -> float:
-        """Return the fraction by which a rule weights an upload."""
+        """Return the fraction by which a rule weights an upload.
+
+        It is that of its subtask, but a subtask that ended by time counts in full from one pass on.
+        """
         return min(1.0, self.most * fraction)
 
 
