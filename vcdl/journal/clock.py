@@ -12,10 +12,10 @@ from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MADE_S = time.time() - time.monotonic()
-"""Unix time at which the monotonic clock was zero, measured when this process began, so that a clock that is set later
-changes nothing."""
+"""Unix time at which the monotonic clock was zero, measured when this process started, so that setting the clock later
+has no effect."""
 
-# By boot: the monotonic clock starts anew with each, and its zero is another moment.
+# Each boot has its own row: the monotonic clock restarts with each boot.
 TABLE = "CREATE TABLE IF NOT EXISTS clocks (boot TEXT PRIMARY KEY, zero_s REAL NOT NULL);"
 _FIND = "SELECT zero_s FROM clocks WHERE boot = ?"
 _OTHERS = "SELECT 1 FROM clocks WHERE boot != ? LIMIT 1"
@@ -55,14 +55,14 @@ def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
         sqlite3.Error: The journal cannot be read.
     """
     (tables,) = connection.execute(_HAS_TABLES).fetchone()
-    # A reader must not write, so it cannot fix the zero. It uses the one that is there, or one of its own.
+    # A reader must not write, so it cannot fix the zero. It uses the existing zero, or its own.
     if tables < 2:  # no event was written yet, or only by a version of vcdl without clocks
         return SteadyClock()
     return _found(connection) or _new(connection)
 
 
 def rebooted_to(connection: sqlite3.Connection) -> str:
-    """Return this boot's id if a writable journal has events of an earlier boot, else "".
+    """Return this boot's id if a writable journal has events of an earlier boot, otherwise "".
 
     Raises:
         sqlite3.Error: The journal cannot be read.
@@ -79,12 +79,12 @@ def _found(connection: sqlite3.Connection) -> SteadyClock | None:
 def _new(connection: sqlite3.Connection) -> SteadyClock:
     """Return a clock for a new boot. It starts after the last event, even if the wall clock was set back in between."""
     last = connection.execute(_LAST).fetchone()
-    # Times in a journal must not go back: sessions, turnarounds and active time are differences of them.
+    # Times in a journal must not go back, because sessions, turnarounds and active time are differences of them.
     return SteadyClock() if last is None else SteadyClock(max(_MADE_S, last[0] - time.monotonic()))
 
 
 def _boot() -> str:
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:  # another system than Linux: a clock of this process's own
+    except OSError:  # not on Linux: use a clock for this process only
         return f"{_MADE_S:.0f}"

@@ -34,11 +34,11 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     kind: ClassVar[str]
     keyed_by: ClassVar[tuple[str, ...]] = ()
-    """The start of the key, and the fields that complete it."""
+    """The prefix of the key, and the fields that complete it."""
 
     @property
     def key(self) -> str | None:
-        """The event's key; the journal stores only the first event with a key. None: every such event is stored."""
+        """The event's key: the journal stores only the first event with a key. If None, every event is stored."""
         return self.key_of(*(getattr(self, name) for name in self.keyed_by[1:])) if self.keyed_by else None
 
     @classmethod
@@ -48,11 +48,11 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class RunStarted(Event, frozen=True, tag="run_started"):
-    """A process began to drive the job, for the first time or again."""
+    """A process started to drive the job, for the first time or again."""
 
     resumed: bool
     monitor: str = ""
-    """The measure by which the job is judged; empty: accuracy, or the loss where none is measured."""
+    """The metric by which the job is judged. If empty, accuracy, or the loss if no accuracy is measured."""
     mode: str = ""
     """Whether the monitor should be high or low: `max` or `min`."""
     rate_trial: str = ""
@@ -82,7 +82,7 @@ class WorkunitCreated(Event, frozen=True, tag="workunit_created"):
     rate: float = 1.0
     """The workunit's learning rate, as a factor of the job's peak."""
     begins: Int | None = None
-    """Samples of its shard that were trained before, where subtasks end by time."""
+    """Samples of its shard that were already trained, if subtasks end by time."""
 
 
 class WeightsPublished(Event, frozen=True, tag="weights_published"):
@@ -93,7 +93,7 @@ class WeightsPublished(Event, frozen=True, tag="weights_published"):
 
 
 class WorkunitSent(Event, frozen=True, tag="workunit_sent"):
-    """A client started a workunit; this repeats when the grid lost the first client."""
+    """A client started a workunit; this is repeated if the grid lost the first client."""
 
     workunit: str
     host: str
@@ -110,7 +110,7 @@ class WorkunitFailed(Event, frozen=True, tag="workunit_failed"):
 
 
 class WorkunitCancelled(Event, frozen=True, tag="workunit_cancelled"):
-    """The server cancelled a workunit before it ended. Its subtask is reissued, and this does not count as a try."""
+    """The server cancelled a workunit before it ended. Its subtask is reissued, which does not count as a try."""
 
     keyed_by: ClassVar = "cancelled", "workunit"
     workunit: str
@@ -144,34 +144,35 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     samples: Int
     fraction: float
     train_s: float | None
-    """Seconds of training as the client reports them; None: its claim is not possible (vcdl.checks.claims)."""
+    """Seconds of training as the client reports them, or None if its claim is impossible (vcdl.checks.claims)."""
     loss: float | None
-    """Mean training loss as the client reports it; None: its claim is not possible."""
+    """Mean training loss as the client reports it, or None if its claim is impossible."""
     bytes_up: Int
     host: str = ""
-    """The host that uploaded it; empty: the last one that the workunit was sent to."""
+    """The host that uploaded it, or an empty string for the last host that the workunit was sent to."""
     trust: float = 1.0
     """The factor on `fraction` by the trust in the host."""
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak."""
     cosine: float | None = None
-    """Cosine of its step with the weights' movement since its base; None where clients are trusted."""
+    """Cosine of its step with the weights' movement since its base, or None if clients are trusted."""
     reference_cosine: float | None = None
-    """Cosine of its step with the server's own step on held-out data; None where there is none, or clients are trusted.
-    """
+    """Cosine of its step with the server's own step on held-out data, or None if there is no such step or clients are
+    trusted."""
     checksum: str = ""
-    """The checksum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown."""
+    """The checksum of the client's weights (vcdl.wire.checksum) if its upload is kept, otherwise ""."""
     times_s: dict[str, float] = {}
-    """Seconds by stage as reported by the client (vcdl.wire.workunit.STAGES); empty: none, or not plausible."""
+    """Seconds by stage as reported by the client (vcdl.wire.workunit.STAGES). Empty if there is no report or it is
+    implausible."""
     waited_s: float | None = None
     """Seconds between arrival and application without `fold_s`: waiting for validation, for a server, for its batch."""
     backend: str = ""
     machine: str = ""
     """The client's own description of its machine, in the first row of a session that contains one."""
     is_part: bool = False
-    """The client trained only part of the subtask although its time was not up, so the subtask is reissued."""
+    """The client trained only part of the subtask although it had time left, so the subtask is reissued."""
     fold_s: float | None = None
-    """Seconds that its server worked on it, in equal parts for uploads of a batch; None: unknown."""
+    """Seconds that its server worked on it, divided equally among the uploads of a batch, or None if unknown."""
 
     @property
     def subtask(self) -> str:
@@ -215,7 +216,7 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     """Whether rounding alone could explain the distance."""
     train_s: float
     is_comparable: bool = True
-    """False: the model draws random numbers, and the client's backend draws other ones than the server's."""
+    """False if the model draws random numbers and the client's backend draws different ones than the server's."""
     was_strange: bool = False
     """Whether it was retrained for looking strange: its host could choose that, so it vouches for no other upload."""
 
@@ -243,7 +244,7 @@ class HostConvicted(Event, frozen=True, tag="host_convicted"):
     workunit: str
     """The workunit whose upload shows it."""
     versions: tuple[Int, ...]
-    """The versions of its uploads after the last one found good; a rollback takes them back."""
+    """The versions of its uploads after the last one found good; a rollback removes them from the weights."""
     again: tuple[str, ...] = ()
     """The workunits of everything that it has uploaded since then; their subtasks are reissued."""
     for_good: bool = True
@@ -260,7 +261,7 @@ class EvaluationWanted(Event, frozen=True, tag="evaluation_wanted"):
 
 
 class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
-    """A version of the weights was measured on a split."""
+    """A version of the weights was evaluated on a split."""
 
     keyed_by: ClassVar = "evaluated", "split", "version"
     version: Int
@@ -274,7 +275,7 @@ class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
 
     @property
     def accuracy(self) -> float | None:
-        """The accuracy; None where none is measured."""
+        """The accuracy, or None if none is measured."""
         return self.metrics.get(ACCURACY)
 
     @property
@@ -305,24 +306,24 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
     version: Int
     to: Int
     dropped: tuple[Int, ...]
-    """The versions that the dropped updates had made. Their subtasks stay applied."""
+    """The versions that the dropped updates made. Their subtasks stay applied."""
     collapsed: Int
-    """The version whose measure showed the collapse; for a convicted host the newest."""
+    """The version whose evaluation showed the collapse, or the newest version if a host was convicted."""
     measured: float
-    """The monitor's value at that version; 0 where a host was convicted."""
+    """The monitor's value at that version, or 0 if a host was convicted."""
     usual: float
     """The median of the monitor's values before."""
     host: str = ""
-    """The convicted host whose uploads are dropped; empty: it was a collapse."""
+    """The convicted host whose uploads are dropped, or an empty string after a collapse."""
     again: tuple[str, ...] = ()
-    """The workunits of honest updates that are dropped as well; their subtasks are reissued."""
+    """The workunits of honest updates that are also dropped; their subtasks are reissued."""
 
     @property
     def key(self) -> str:
         return f"rolled_back:{self.collapsed}{self.host and ':' + self.host}"
 
     def undoes(self, version: int) -> bool:
-        """Return whether the job rolled back behind a version, so that it no longer counts."""
+        """Return whether the rollback undid a version, so that it no longer counts."""
         return self.to < version < self.version
 
     def overtakes(self, version: int) -> bool:
@@ -353,11 +354,11 @@ class StoreRestored(Event, frozen=True, tag="store_restored"):
     twice: Int = 0
     """Updates in that snapshot without a row. Their hosts may upload them again, and they are then applied twice."""
     lost: Int | None = None
-    """As in EpochClosed; None: in older journals, where `version` was the newest update's a second time."""
+    """As in EpochClosed. None in older journals, where `version` repeats the number of the newest update."""
 
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
-    """The journal lacked updates, as an older copy does; `rows` rows follow, all in the snapshot of `version`."""
+    """The journal lacked updates, because it is an older copy. `rows` rows follow, all in the snapshot of `version`."""
 
     version: Int
     rows: Int

@@ -46,7 +46,7 @@ from vcdl.wire.workunit import WorkunitName
 E = TypeVar("E", bound=Event)
 
 _REMEMBERED = 1000
-"""Versions before the last measured end of an epoch whose measures are kept: rows may come out of order."""
+"""Versions before the newest scored end of an epoch whose evaluations are kept, because rows may come out of order."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class LossSum:
 
     @property
     def mean(self) -> float | None:
-        """The mean loss of a sample; None without any."""
+        """The mean loss of a sample, or None without samples."""
         return self.total / self.samples if self.samples else None
 
 
@@ -120,9 +120,10 @@ class JobHistory:
     epochs: list[EpochDetail] = field(default_factory=list)
     """Epochs that are closed and evaluated, in order."""
     best_epoch: EpochDetail | None = None
-    """The epoch with the best mean of the monitor, the first of equals; None: none is evaluated yet."""
+    """The epoch with the best mean of the monitor, the first one if several are equal, or None if no epoch is evaluated
+    yet."""
     monitor: Monitor = field(default_factory=Monitor)
-    """The measure by which the job is judged."""
+    """The metric by which the job is judged."""
     train_losses: dict[int, LossSum] = field(default_factory=dict)
     """Epoch that is not scored → the training losses that clients reported in it."""
     wanted: dict[tuple[int, str], EvaluationWanted] = field(default_factory=dict)
@@ -131,9 +132,9 @@ class JobHistory:
     """(version, split) → its evaluation; of validations only the newer ones, see `is_announced`."""
     totals: Totals = field(default_factory=Totals)
     sessions: int = 0
-    """Number of sessions: times that a process began to drive the job."""
+    """Number of sessions: how often a process started to drive the job."""
     paused: RunPaused | None = None
-    """The pause that ended the last session; None: it was not paused, or the job has ended."""
+    """The pause that ended the last session, or None if there was none or the job has ended."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     stop: StopDecided | None = None
     finished: bool = False
@@ -216,7 +217,7 @@ class JobHistory:
         self._last_s = time_s
 
     def published_since(self, time_s: float) -> set[int]:
-        """Return the published versions that were the newest one at a Unix time or later."""
+        """Return the published versions that were the newest at a Unix time or later."""
         until_s = (*islice(self.published.values(), 1, None), math.inf)
         return {version for version, end_s in zip(self.published, until_s, strict=False) if end_s >= time_s}
 
@@ -252,7 +253,7 @@ class JobHistory:
         return version
 
     def is_announced(self, version: int, split: str) -> bool:
-        """Return whether an evaluation is requested or done; versions too old to be remembered count as such."""
+        """Return whether an evaluation is requested or done; validations of forgotten versions count as done."""
         if split == VALIDATION and version <= self._forgotten:
             return True
         return (version, split) in self.wanted or (version, split) in self.measured
@@ -264,7 +265,7 @@ class JobHistory:
     # -- sessions
 
     def _begin_session(self, now_s: float) -> None:
-        """Begin a session. A killed session, or one of a job given up early, lasted until its last event."""
+        """Begin a session. If the one before was killed, or its job was given up, it lasted until the last event."""
         self._end_session(self._last_s)
         self._started_s = now_s
 
@@ -329,7 +330,7 @@ class JobHistory:
     # -- evaluations
 
     def _judge_by(self, monitor: Monitor | None) -> None:
-        """Set the monitor that a session names, unless epochs were already scored by another."""
+        """Use the monitor that a session names, unless epochs were already scored by another one."""
         if monitor is not None and not self.epochs:
             self.monitor, self._is_told = monitor, True
 

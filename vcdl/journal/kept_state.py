@@ -1,4 +1,4 @@
-"""Computed states stored in a journal, so that a long journal need not be read from its beginning.
+"""Computed states stored in a journal, so that a long journal does not have to be read from its beginning.
 
 A stored state is a cache and never a source (decision 026). It is used only if the code that computed it and its
 settings are unchanged and its last event is in the journal; otherwise all events are applied again from the first. It
@@ -6,7 +6,7 @@ is stored in the journal's own file, so a copy or a backup of one includes the o
 write store theirs in separate files (vcdl.journal.reader_state).
 
 A process may be killed at any moment: the state that it stored is some thousand events behind at most, and these are
-applied again. Nothing is lost by that, as exactly-once depends on the store's records and on the keys of events.
+applied again. Nothing is lost, because exactly-once depends on the store's records and on the keys of events.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ _PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py", "errors/refusal.py")
 """The code that determines the states of this package."""
 EVENTS = 10_000
-"""Events after which a state is saved again: applying as many takes a tenth of a second."""
+"""Events after which a state is saved again: applying that many takes a tenth of a second."""
 _BYTES_OF_AN_EVENT = 200
-"""Least bytes of an event in the journal, so that all stored states together are no longer than it."""
+"""Least bytes of an event in the journal, so that all stored states together are not larger than the journal."""
 
 
 class Folding(Protocol):
@@ -43,7 +43,10 @@ F = TypeVar("F", bound=Folding)
 
 
 class KeptState(Generic[F]):
-    """A state and the id of its last event: loaded from the cache, advanced to the journal's end, saved again."""
+    """A state and the id of its last event.
+
+    It is loaded from the cache, advanced to the journal's end, and saved again.
+    """
 
     def __init__(
         self,
@@ -59,10 +62,10 @@ class KeptState(Generic[F]):
 
         Args:
             journal: The events to fold.
-            name: Under which it is stored.
+            name: The name under which the state is stored.
             new: The state before the first event.
-            settings: What the fold depends on apart from events; another value invalidates the cache.
-            code: Files and folders of the package that implement the fold; a change in them invalidates the cache.
+            settings: What the state depends on apart from events; a changed value invalidates the cache.
+            code: Files and folders of the package that compute the state; a change in them invalidates the cache.
             without: Read stored deques of this maximum length as empty, and do not store the state again.
         """
         self._without = without
@@ -70,7 +73,7 @@ class KeptState(Generic[F]):
         self.last_id = 0
         self._journal = journal
         self._name = name
-        # A hash of the sources and not a number that somebody has to raise: forgetting to raise it would give wrong
+        # This is a hash of the sources, not a number that somebody has to increment: forgetting that would give wrong
         # states.
         self._form = f"{_fingerprint((*_FOLDING, *code))} {hashlib.sha256(settings.encode()).hexdigest()}"
         self._kept_id = 0
@@ -87,7 +90,7 @@ class KeptState(Generic[F]):
         # transaction and may belong to an older copy.
         if not self._journal.may_write:
             kept.append(kept_beside(self._journal, self._name, self._form))
-        # The newest first, which leaves the fewest events to fold.
+        # Try the newest state first, which leaves the fewest events to apply.
         for last_id, packed in sorted((one for one in kept if one is not None), reverse=True):
             try:
                 self.state = unpack(type(self.state), packed, self._without)
@@ -99,7 +102,7 @@ class KeptState(Generic[F]):
         return self
 
     def follow(self, recorded: Recorded) -> None:
-        """Apply the next journal event; an event that the state contains already is skipped."""
+        """Apply the next journal event; an event that the state already contains is skipped."""
         if recorded.id > self.last_id:
             self.state.follow(recorded)
             self.last_id = recorded.id
@@ -109,7 +112,7 @@ class KeptState(Generic[F]):
 
         Args:
             noted: Called with each new event once it is applied.
-            save: Save the state for the next reader if it was far behind.
+            save: Whether to save the state for the next reader if many events were new.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -128,7 +131,7 @@ class KeptState(Generic[F]):
             JournalError: The journal cannot be written.
         """
         wait = 1 if at_once else self._wait
-        # A state that was read without its long lists is incomplete, and the next process would treat it as complete.
+        # Never save a state that was read without its long lists, because the next process would treat it as complete.
         if self.last_id < self._kept_id + wait or self._without is not None:
             return False
         packed = pack(self.state)
@@ -162,14 +165,14 @@ def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
 
 
 def _wait(packed: bytes) -> int:
-    # A state that is longer is saved less often, so the time spent on saving stays proportional to the journal.
+    # A large state is saved less often, so that the time spent on saving stays proportional to the journal.
     return max(EVENTS, len(packed) // _BYTES_OF_AN_EVENT)
 
 
 @cache
 def _fingerprint(code: tuple[str, ...]) -> str:
-    """Return a hash of the code that folds a state: after a change the stored state is meaningless."""
-    # With the version, for an installation that has no sources to hash.
+    """Return a hash of the code that computes a state: once the code changes, the stored state is meaningless."""
+    # The hash includes the version, for an installation that has no sources to hash.
     digest = hashlib.sha256(__version__.encode())
     for name in code:
         path = _PACKAGE / name

@@ -1,10 +1,10 @@
-"""Find the updates that a version of the weights consists of, as rollbacks leave some out.
+"""Find the updates that a version of the weights consists of, because rollbacks drop some.
 
 A version is complete when an event records its snapshot, and the journal had a row for each of its updates by then.
-Only from such a version (`bases`) can later ones be made exactly: a server that was killed between its fold and its
-row leaves an update in the weights without a row, which will be uploaded and folded once more. Completeness is
-found by counting: a version is the number of its updates, so a complete one has as many rows below it. Where versions
-were skipped (a restore, a rollback) the count begins anew with the version that recovery made.
+Only from such a version (`bases`) can later ones be made exactly: a server that was killed between its fold and its row
+leaves an update in the weights without a row, which will be uploaded and folded once more. Completeness is found by
+counting: a version is the number of its updates, so a complete one has as many rows below it. If versions were skipped
+(by a restore or a rollback), the count restarts at the version that recovery made.
 """
 
 from bisect import bisect_right
@@ -26,8 +26,8 @@ class Lineage:
     """Every update that was ever applied."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """Complete version → number of its updates that are missing in its snapshot. An event records each snapshot, after
-    all its updates had a row. Other versions are made from these."""
+    """Complete version → number of its updates that are missing in its snapshot. An event records each of these
+    snapshots, after all its updates had a row. Other versions are rebuilt from these."""
     _left_out: set[int] = field(default_factory=set)
     _made: int = 0
     """The newest version that recovery made: a rollback's, or that of a restored store."""

@@ -1,4 +1,4 @@
-"""The one measure by which a job is judged, for best epoch, target, patience and collapse."""
+"""The metric by which a job is judged, for the best epoch, the target, patience and collapse."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,28 +13,28 @@ MIN: Final = "min"
 
 @dataclass(frozen=True)
 class Monitor:
-    """A measure on validation data, and its direction: high or low is better."""
+    """A metric on validation data, and its direction: whether high or low is better."""
 
     name: str = ACCURACY
     """`loss`, or a metric of the job."""
     mode: str = MAX
     """`max` or `min`."""
     is_signed: bool = False
-    """Whether a measure that should be low may be negative, so that ratios of it mean nothing."""
+    """Whether a metric that should be low may be negative, so that ratios of its values are meaningless."""
 
     @classmethod
     def of_session(cls, event: RunStarted) -> "Monitor | None":
-        """Return the monitor named by a session; None in journals of older versions."""
+        """Return the monitor named by a session, or None in journals of older versions."""
         return cls(event.monitor, event.mode) if event.monitor else None
 
     @classmethod
     def of_first(cls, event: VersionEvaluated) -> "Monitor":
         """Return the monitor of a journal that names none: accuracy, or the loss of a regression."""
-        # Journals from before monitors were judged by these two, and must keep their best epoch.
+        # Journals from before monitors were judged by one of these two, and must keep their best epoch.
         return cls() if ACCURACY in event.metrics else cls(LOSS, MIN)
 
     def value(self, event: VersionEvaluated) -> float:
-        """Return the measure of a version; NaN if it was not measured."""
+        """Return the monitor's value of a version, or NaN if it was not measured."""
         # A version that was measured before the monitor was chosen lacks it.
         return event.measures.get(self.name, math.nan)
 
@@ -63,4 +63,4 @@ class EpochDetail:
     measures: dict[str, float] = field(default_factory=dict, hash=False)
     """Name → mean, for the loss and every metric."""
     train_loss: float | None = None
-    """The clients' mean loss over the samples that they trained; None: no client reported one."""
+    """The clients' mean loss over the samples that they trained, or None if no client reported one."""

@@ -26,7 +26,7 @@ class RunObserver:
         """Report a phase that the user waits for, such as "cutting the data into 50 shards"."""
 
     def waiting_for(self, why: str | None) -> None:
-        """Report that the run waits for a resource, and why; None: it continues. May be called repeatedly."""
+        """Report that the run waits for a resource, and why, or that it continues (None). May be called repeatedly."""
 
     def begins(self, history: JobHistory) -> None:
         """Receive the job's history before the first call of `events`; the observer may keep it."""

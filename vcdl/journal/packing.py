@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def pack(state: Any) -> bytes:
     """Serialise a state, which is a dataclass."""
-    # Level 1: a state is written while the loop waits, and higher levels save little of it.
+    # Level 1, because the loop waits while a state is written, and higher levels save little.
     return zlib.compress(msgspec.msgpack.encode(state, enc_hook=_pack_deque), 1)
 
 
@@ -25,7 +25,7 @@ def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
     Args:
         kind: Its class.
         packed: What `pack` returned.
-        without: Return deques of this maximum length empty.
+        without: Return deques of this maximum length as empty.
 
     Raises:
         ValueError: The bytes are not such a state.
@@ -39,13 +39,13 @@ def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
 
 def copy_of(state: T) -> T:
     """Return an equal copy of a state that shares no objects with it."""
-    # Through the serialised form, which tests prove to be the whole state.
+    # Copy through the serialised form, which tests prove to be the whole state.
     packed = msgspec.msgpack.encode(state, enc_hook=_pack_deque)
     return msgspec.msgpack.decode(packed, type=type(state), dec_hook=_unpacked)
 
 
 def _pack_deque(value: Any) -> Any:
-    # Without its maximum length a deque would grow without bound once it was loaded.
+    # Store the maximum length, because without it a loaded deque would grow without bound.
     if isinstance(value, deque):
         return value.maxlen, list(value)
     raise TypeError(f"{type(value)} cannot be packed: this is a bug in vcdl")
@@ -58,7 +58,7 @@ def _unpacked(hint: Any, raw: Any, without: int | None = None) -> Any:
         ValueError, TypeError: The value is not of that type.
     """
     arguments = get_args(hint)
-    # msgspec treats a Counter as an unknown type, although it writes it as the dict that it is.
+    # msgspec treats a Counter as an unknown type, although it writes it as a dict.
     if get_origin(hint) is Counter:
         return Counter(msgspec.convert(raw, dict[arguments[0], int]))  # type: ignore[valid-type]
     longest, items = msgspec.convert(raw, tuple[int | None, list[Any]])

@@ -33,10 +33,10 @@ class Place:
 
         Args:
             connection: The open database, which can still read a deleted file's whole content.
-            may_write: A deleted file may be restored from the connection.
+            may_write: Whether a deleted file may be restored from the connection.
 
         Raises:
-            JournalError: The file is another one or missing; the message says whether it was restored.
+            JournalError: The file is missing or was replaced; the message says whether it was restored.
         """
         # Device and inode instead of a file lock: SQLite keeps writing into a deleted file without an error, and its
         # rows would be lost with the last descriptor.
@@ -45,13 +45,13 @@ class Place:
             return
         if found is None and may_write and _put_back(connection, self.path):
             raise JournalError(
-                f"{self.path} was deleted while the run was under way. It is put back, with every event in it: "
+                f"{self.path} was deleted while the run was in progress. It has been restored with all its events: "
                 "`vcdl resume` continues"
             )
         if found is None:
             raise gone(self.path)
         raise JournalError(
-            f"{self.path} was deleted or replaced while the run was under way: see that what lies there now is the "
+            f"{self.path} was deleted or replaced while the run was in progress: check that the file there now is the "
             "journal of this run, then `vcdl resume` continues from it"
         )
 
@@ -60,15 +60,14 @@ def gone(path: Path) -> JournalError:
     """Return the error for a run whose journal is missing."""
     folder = path.parent
     return JournalError(
-        f"{path} is gone, and nothing else knows what this run has done: put a copy of it back, and `vcdl resume` goes "
-        f"on. Without one the weights are left: `vcdl export {for_shell(folder)} -o model.keras` writes the "
-        "newest that are in "
-        f"{folder / 'snapshots'}, and `vcdl run {for_shell(folder / 'job.yaml')} --out DIR` begins the job again"
+        f"{path} is missing, and nothing else records what this run has done: restore a copy of it, and `vcdl resume` "
+        f"continues. Without a copy only the weights are left: `vcdl export {for_shell(folder)} -o model.keras` writes "
+        f"the newest ones in {folder / 'snapshots'}, and `vcdl run {for_shell(folder / 'job.yaml')} --out DIR` restarts the job"
     )
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Return the identity (device and inode) of the file; None if there is none."""
+    """Return the identity (device and inode) of the file, or None if there is none."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -79,8 +78,8 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 def _put_back(connection: sqlite3.Connection, path: Path) -> bool:
-    """Write the whole journal to its path again; return False if that fails or another process was faster."""
-    # The name appears last and by a link, which fails if another process was faster. Until then the path has no file.
+    """Write the whole journal to its path again; return False if that fails or another process created it first."""
+    # The name appears last and by a link, which fails if another process was faster. Until then no file has this name.
     copy = temporary_name(path)
     try:
         copy.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """States folded by readers without permission to write the journal, in separate files next to it.
 
 A file contains a hash of the last event in its state. It is used only with a journal that has this event at this
-position: not with an older copy that was restored, nor with events appended to that copy since.
+position: neither with an older copy that was restored, nor after events were appended to that copy.
 """
 
 import json
@@ -19,8 +19,8 @@ def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: byt
         JournalError: The journal cannot be read.
     """
     head = json.dumps({"form": form, "last_id": last_id, "last_event": journal.digest(last_id)})
-    # If the folder may not be written, the next reader computes the state again. Two readers at once each replace the
-    # whole file.
+    # If the folder may not be written, the next reader computes the state again. If two readers do this simultaneously,
+    # each replaces the whole file.
     with suppress(OSError), atomic_write(_file(journal, name)) as temporary:
         temporary.write_bytes(head.encode() + b"\n" + state)
 

@@ -18,23 +18,23 @@ _NOT_WRITABLE = frozenset(f"SQLITE_{code}" for code in _CLOSED.split())
 
 
 def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
-    """Open a connection that writes to the journal's folder only where that is permitted.
+    """Open a connection that writes to the journal's folder only if that is permitted.
 
     Raises:
         sqlite3.Error, RunFolderError: The journal cannot be opened.
     """
     try:
-        # The usual case first: a writer has the journal open, or this process may create the shared file.
+        # Try the usual case first: a writer has the journal open, or this process may create the shared file.
         return _opened(path, "mode=ro", timeout_s)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname not in _NOT_WRITABLE or not path.is_file():
             raise
     log = path.with_name(f"{path.name}-wal")
-    # `immutable` makes SQLite ignore the log. That is only right while it is empty.
+    # `immutable` makes SQLite ignore the log. That is correct only while it is empty.
     if not log.exists() or not log.stat().st_size:  # no process writes, so the file alone is complete
         return _opened(path, "mode=ro&immutable=1", timeout_s)
-    # A log with rows, and no permission to open it in place: left by a killed writer of another user. A copy is
-    # complete, as the log's frames have checksums and SQLite ignores a torn one.
+    # The log has rows and may not be opened in place: a killed process of another user left it. A copy is complete,
+    # because the log's frames have checksums and SQLite ignores a torn one.
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, folder_errors(Path(folder)):
         copy = Path(shutil.copyfile(path, Path(folder) / path.name))
         shutil.copyfile(log, copy.with_name(log.name))

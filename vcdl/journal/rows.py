@@ -11,7 +11,7 @@ _DECODERS = {kind: msgspec.json.Decoder(event) for kind, event in KINDS.items()}
 
 
 def encode(event: Event) -> str:
-    """Return an event's fields as JSON."""
+    """Return an event's fields as JSON text."""
     return json.dumps(msgspec.structs.asdict(event))
 
 
@@ -40,7 +40,7 @@ def decode(kind: str, fields: str) -> Event:
 
 
 def _check_text(kind: str, fields: str) -> None:
-    """Refuse a lone surrogate (half of a pair of escapes): it could be neither printed nor packed later."""
+    """Refuse a lone surrogate (half of a pair of escapes), because it could be neither printed nor packed later."""
     try:
         json.dumps(json.loads(fields), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -51,7 +51,7 @@ def _decode_as_json(kind: str, fields: str) -> Event:
     """Decode a text that msgspec refuses: it is damaged, or has NaN or infinities."""
     raw, event = json.loads(fields), KINDS[kind]
     if not isinstance(raw, dict):
-        raise _damaged(kind, "they are no object")
+        raise _damaged(kind, "they are not a JSON object")
     names = {field.name: field.required for field in msgspec.structs.fields(event)}
     for name in raw:
         if name not in names:
@@ -68,11 +68,11 @@ def _decode_as_json(kind: str, fields: str) -> Event:
 def _unknown(kind: str, why: str) -> JournalError:
     return JournalError(
         f"the journal holds an event {kind[:60]!r} that this version does not know ({why}): "
-        "continue with the version of vcdl that began the run"
+        "continue with the version of vcdl that started the run"
     )
 
 
 def _damaged(kind: str, why: object) -> JournalError:
     return JournalError(
-        f"the journal is damaged: the fields of an event {kind!r}: {str(why)[:200]}; put a copy of it back"
+        f"the journal is damaged: the fields of an event {kind!r}: {str(why)[:200]}; restore a copy of the journal"
     )

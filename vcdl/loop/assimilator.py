@@ -1,9 +1,9 @@
 """The assimilator checks each upload that has arrived and folds it into the shared weights.
 
 A result passes from the grid through the checks and the store to the journal, and only then is it marked as done. If
-the server is killed between two of these steps, the result is claimed again. The store then reports that it has
-applied the subtask already, whatever the checks would decide now, and the missing journal row is written from the
-store's record.
+the server is killed between two of these steps, the result is claimed again. The store then reports that it has already
+applied the subtask, whatever the checks would decide now, and the missing journal row is written from the store's
+record.
 """
 
 import time
@@ -44,10 +44,11 @@ _SUSPICIOUS_WEIGHT = 0.02
 it gets a record."""
 _SENT_ROW_WITHIN_S = 60.0
 """Seconds after an upload's arrival in which its `workunit_sent` row may still be missing: the work generator writes
-these rows once a step. After that time the upload is judged without its host, so that it is not held up forever."""
+these rows once a step. After that time the upload is judged without knowing its host, so that it is not held up
+forever."""
 _FOLDED_AT_ONCE = 8
-"""Uploads folded between one read and one write of the shared weights: each further one saves a pass over W, and the
-batch is claimed again together when the server dies."""
+"""Uploads folded between one read and one write of the shared weights: each further upload saves a pass over W, but the
+whole batch is claimed again if the server dies."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class _Waiting:
 
     uploaded: Uploaded
     name: WorkunitName
-    """The upload's workunit name, with the version that its client really started from."""
+    """The upload's workunit name, with its base version replaced by the one that its client really started from."""
     header: UpdateHeader
     admission: Admission
     believed: _Believed
@@ -77,7 +78,7 @@ class _Waiting:
     ended_s: float = 0.0
     """The time at which that work ended."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
-    """The reader of the upload's last fold; None: the store had applied the subtask already."""
+    """The reader of the upload's last fold, or None if the store had already applied the subtask."""
 
     @property
     def waited_s(self) -> float | None:
@@ -89,7 +90,7 @@ class _Waiting:
 
 
 class Assimilator:
-    """Folds the uploads of one run, and keeps a snapshot of each version that has to be evaluated."""
+    """Folds the uploads of one run, and has a snapshot kept of each version that must be evaluated."""
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, snapshots: Snapshots, results: Results) -> None:
         self.check = run.upload_check(journal)
@@ -115,12 +116,12 @@ class Assimilator:
             StoreLost: The store lost the weights.
             StoreError, JournalError: The store or the journal refused the operation.
         """
-        # Claims come first and in the order of arrival. The server's own updates are in no grid and have no claim: they
-        # are found in their folder.
+        # Claimed results come first, in the order of arrival. The server's own updates are in no grid, so there is no
+        # claim for them: they are found in their folder.
         outcomes = [*self._results.claim(), *self._own_uploads()]
         if outcomes:
-            # What a host may upload depends on its earlier rows, also those that other servers have written since. An
-            # idle server skips the query.
+            # What a host may upload depends on its earlier rows, including those that other servers have written since.
+            # An idle server skips the query.
             self._trust.catch_up()
         given_up = [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]
         for lost in given_up:
@@ -140,20 +141,21 @@ class Assimilator:
             for upload in uploads:
                 is_full = len(batch) == _FOLDED_AT_ONCE
                 # Two uploads of one untrusted host are not checked together: whether the second is admitted depends on
-                # the outcome of the first. Where hosts are trusted every upload has a key of its own.
+                # the outcome of the first. If hosts are trusted, every upload has its own key.
                 if is_full or batch.setdefault(self._trust.key_of(upload), upload) is not upload:
                     later.append(upload)
             yield list(batch.values())
-            # The caller has written the rows of this batch by now. The next batch must be admitted with them.
+            # The rows of this batch are written by now, and they decide which uploads of the next batch are admitted.
             self._trust.catch_up()
             uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
-        """Return whether a stranger's upload cannot be judged yet, because the journal does not name its host."""
+        """Return whether to judge an upload later: it may be a stranger's, and its host may soon be recorded."""
         came_s = upload.received_s
         if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _SENT_ROW_WITHIN_S:
             return False
-        # A workunit that the journal never announced will not get a `workunit_sent` row either. It is refused at once.
+        # A workunit that the journal never announced will not get a `workunit_sent` row either. It is judged
+        # immediately.
         return self._journal.find(WorkunitCreated.key_of(upload.workunit)) is not None
 
     def _own_uploads(self) -> Iterable[Uploaded]:
@@ -177,12 +179,12 @@ class Assimilator:
         counted, now_s = self._settings.counted(header.fraction), self._journal.now_s()
         admission = self._trust.admit(upload, header, counted, created, now_s)
         is_own = upload.path.parent == self._run.folder.own_uploads
-        # The server trusts its own training, whatever the quota says of the host whose name the workunit has.
+        # The server trusts its own training, whatever the quota of the host that the workunit is named after.
         if is_own:
             admission = replace(admission, weight=1.0, refused=None)
         return _Waiting(
             uploaded=replace(upload, host=admission.host),
-            # A client may begin with newer weights than its workunit names (decision 038). Staleness, base and
+            # A client may start from newer weights than its workunit names (decision 038). Staleness, base and
             # rollbacks follow the version that it used.
             name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
@@ -197,16 +199,17 @@ class Assimilator:
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
-            # Held until the rows are written: a restore in between would lose an update that the journal then claims.
-            # Servers of a `strong` store hold it alone, so that the journal has every earlier fold when the store is
-            # compared with it (decision 029). The batch comes back here after a refusal, without what is done.
+            # The lock is held until the rows are written: a restore in between would lose an update that the journal
+            # then lists. With a `strong` store a server holds it exclusively, so that the journal has every earlier
+            # fold when the store is compared with it (decision 029). After a refusal the rest of the batch comes back
+            # here.
             with self._restore_lock.folding(shared=self._store.overwrites):
                 done = self._drop_overtaken(batch) or self._fold_some(batch)
             batch = [item for item in batch if item.uploaded.workunit not in done]
 
     def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
         """Drop uploads that started from weights which a rollback has undone; return their workunits."""
-        # Read inside the lock: a rollback that is written down later waits for these rows.
+        # Read them inside the lock: a rollback that is recorded later waits for these rows.
         rollbacks = self._trust.rollbacks()
         overtaken = [item for item in batch if any(rolled.overtakes(item.name.base_version) for rolled in rollbacks)]
         for item in overtaken:
@@ -228,18 +231,19 @@ class Assimilator:
             yield UpdateSuperseded(uploaded.workunit, uploaded.size_bytes, uploaded.host)
 
     def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
-        """Fold a batch up to a boundary, or find out which uploads are refused; return the finished workunits."""
+        """Fold a batch up to a boundary, or refuse some of its uploads; return the finished workunits."""
         begun_s = self._journal.now_s()
         try:
             records = self._store.fold([self._as_fold(item) for item in batch], self._boundary)
         except Unfit as unfit:
             return self._refuse_or_doubt(batch, unfit.refused)
-        # The store stops at a boundary, so there may be fewer records than uploads. `_fold` passes the others again.
+        # The store stops at a boundary, so there may be fewer records than uploads. `_fold` passes the remaining
+        # uploads again.
         took_s = (ended_s := self._journal.now_s()) - begun_s
         for item, record in zip(batch, records, strict=False):
             item.fold_s, item.ended_s = took_s / len(records), ended_s
-            # Only an upload that was read now and has full weight is a sample of usual norms (decision 060). One with a
-            # reduced weight might be hostile, and would widen the limits for the next.
+            # Only an upload that was read now and has full weight is a sample of usual norms (decision 060). One that
+            # got a reduced weight might be hostile, and would widen the limits for the next upload.
             if item.streamed is not None and record.workunit == item.uploaded.workunit and record.trust == 1.0:
                 self.check.accept(item.streamed.norm)
                 self._claims.accept(item.header.loss)
@@ -258,8 +262,7 @@ class Assimilator:
             why = refused.get(item.uploaded.workunit)
             if why is None:
                 continue
-            # An upload without a reason stays in the batch: the store changed nothing, and `_fold` folds the others
-            # again.
+            # The batch keeps an upload without a reason: the store changed nothing, and `_fold` folds it again.
             is_strange = why.refusal.blame is Blame.CONTENT  # a suspicious upload is not examined again
             # If every attempt at a strange shard were refused, its epoch would never end (decision 025).
             if is_strange and self._trust.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
@@ -271,7 +274,7 @@ class Assimilator:
         return done
 
     def _as_fold(self, item: _Waiting) -> Fold:
-        # None also marks a subtask that the store had applied already: then `begin` is never called and nothing is
+        # None also marks a subtask that the store had already applied: then `begin` is never called and nothing is
         # read.
         item.streamed, begin = None, partial(self._begin, item)
         weight = item.admission.weight
@@ -283,10 +286,10 @@ class Assimilator:
         # even if its host was banned since.
         if item.admission.refused is not None:
             return RefusedChange(item.admission.refused)
-        # An older copy of the store or of the run's folder was put back, and this client began with a version that is
+        # The store or the run's folder was replaced by an older copy, and this client started from a version that is
         # lost.
         if staleness < 0:
-            why = f"starts from version {name.base_version}, to which the weights came before they were put back"
+            why = f"starts from version {name.base_version}, which was lost when older weights were restored"
             return RefusedChange(Refused(Refusal.WRONG_BASE, why))
         facts = UploadFacts(
             epoch=name.epoch,
@@ -309,7 +312,7 @@ class Assimilator:
                 facts,
                 judge=self.check.judge,
                 buffers=self._buffers,
-                # Only a kept upload is ever compared with its checksum again. Other runs save the pass.
+                # Only a kept upload is ever compared with its checksum again. Other runs skip this pass.
                 sums=folder.kept_uploads.is_dir(),
             )
         except Refused as refused:
@@ -317,14 +320,14 @@ class Assimilator:
         return item.streamed
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:
-        # The detail may quote what a hostile client sent. A row stays short, however long that was.
+        # The detail may quote what a hostile client sent. A row stays short, however long it was.
         reason, detail = refused.refusal.value, refused.detail[:500]
         host = self._trust.host_of(upload)
         self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes, host))
 
     def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
-        # The order of decision 004: the grid keeps a result until the journal has it. Killed before `done`, it is
-        # claimed again and finds its row by key. The own upload goes last for the same reason.
+        # The order of decision 004: the grid keeps a result until the journal has it. After a kill before `done` it is
+        # claimed again, and its row is found by key. The server's own upload is deleted last for the same reason.
         self._journal.append(*events)
         self._results.done(workunit, version)
         self._run.folder.own_upload(workunit).unlink(missing_ok=True)
@@ -333,7 +336,7 @@ class Assimilator:
         """Yield the journal rows of an upload, from the store's record."""
         applied, host = _applied(item, record), item.uploaded.host
         if record.workunit == item.uploaded.workunit:
-            # A string of the client's, so it is cleaned of control characters before a terminal shows it.
+            # The client sends this text: remove control characters, because a terminal will show it.
             if self._machines.get(host) != item.header.machine:
                 self._machines[host] = item.header.machine
                 applied = structs.replace(applied, machine=printable(item.header.machine))
@@ -347,12 +350,12 @@ class Assimilator:
 
 
 def _losses_of(journal: Journal) -> list[float]:
-    """Return the losses of the last applied uploads, the oldest first.
+    """Return the losses of the last applied uploads, oldest first.
 
     Raises:
         JournalError: The journal cannot be read.
     """
-    # The newest rows alone: a server that starts late in a long job must not read all of them.
+    # Only the newest rows: a server that starts late in a long job must not read all of them.
     rows = [row.event for row in journal.newest(UpdateApplied.kind, LOSSES_KEPT)]
     return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]
 

@@ -21,19 +21,20 @@ from vcdl.wire.workunit import WorkunitName
 def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
     """Check the store, snapshots and kept uploads of a run once after each reboot, and remove damaged files.
 
-    A removed file is then replaced or done without, as if it had been deleted.
+    The run then treats a removed file like one that somebody deleted: it replaces it, or continues without it.
 
     Raises:
         StoreLost: The store is damaged.
-        StoreError, JournalError, RunFolderError: It cannot be checked.
+        StoreError, JournalError, RunFolderError: The run cannot be checked.
     """
-    # A killed process loses nothing, as the page cache survives it. Only after a power cut may files be half written,
-    # and the boot's identity is how one is noticed. Without a reboot the check, which reads all files, is skipped.
+    # A killed process loses nothing, because the page cache survives it. Only after a power cut may files be half
+    # written, and a changed boot ID shows that the machine has restarted. Without a reboot the check is skipped,
+    # because it reads all files.
     boot = journal.rebooted_to() if run.kind.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]
     if not boot or any(isinstance(event, FilesChecked) and event.boot == boot for event in checked):
         return
-    # The store first: if it is damaged it is restored from the files below, and the next step checks these.
+    # The store first: if it is damaged, it is restored from the files that the next step checks.
     store.read_whole()
     snapshots, uploads = _snapshots(run), _kept_uploads(run, journal)
     found = {**snapshots, **uploads}
@@ -41,14 +42,15 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
     with folder_errors(run.folder.path):
         for path in damaged:
             path.unlink(missing_ok=True)
-    # After the removal: a process that is killed in between checks again, which costs time and loses nothing.
+    # The row comes after the removal: a process that is killed in between checks again, which costs time and loses
+    # nothing.
     journal.append(FilesChecked(boot, len(found), " ".join(path.name for path in damaged)))
 
 
 def _snapshots(run: Run) -> dict[Path, bool]:
     """Return each snapshot with whether its file is whole."""
     folder, size = run.folder, run.layout.size
-    # The rule's state lies behind the weights in the store and in a file of its own on disk (decision 010).
+    # The rule's state follows the weights in the store, and has its own file on disk (decision 010).
     versions, beside = folder.snapshot_versions(), run.state.size(size) - size
     sizes = {folder.snapshot(version): size for version in versions}
     sizes |= {path: beside for version in versions if (path := folder.state_snapshot(version)).exists()}
@@ -71,8 +73,8 @@ def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
 def _checksum(run: Run, path: Path, update: UpdateApplied) -> str:
     """Return the checksum of a kept upload, or "" if it cannot be read or its base is gone."""
     encoding, size = up_encoding(run.transport, run.layout), run.layout.size
-    # The row's checksum is that of the decoded weights, so an upload of a difference needs its base as well (decision
-    # 054).
+    # The row's checksum is that of the decoded weights, so an upload that holds a difference also needs its base
+    # (decision 054).
     base = run.folder.snapshot(update.base_version) if encoding.is_difference else None
     checksum, room = Checksum(), np.empty(min(FOLD_BLOCK, size), np.float32)
     try:

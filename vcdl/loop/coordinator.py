@@ -1,12 +1,11 @@
 """The coordinator: a state machine that turns a job's events into actions. It does no I/O and has no clock.
 
-The state depends on the journal's events only, and the next actions depend on the state only. So a job is restarted
-by applying its journal again. An action that was carried out shows as an event; an action that was lost is returned
-again.
+The state depends on the journal's events only, and the next actions depend on the state only. So a job is resumed by
+applying its journal again. An action that was carried out shows as an event; an action that was lost is returned again.
 
-`rolling`: a subtask is created only when the grid runs low, from the newest weights. The next epoch may begin before
-the last subtasks of this one are applied. `epoch` (the paper's): all subtasks of an epoch start from the weights at
-its begin.
+`rolling`: a subtask is created only when the grid runs low, from the newest weights. The next epoch may start before
+the last subtasks of this epoch are applied. `epoch` (the paper's): all subtasks of an epoch start from the weights that
+the previous epoch ended with.
 """
 
 import math
@@ -25,7 +24,7 @@ from vcdl.trust.job_trust import RollBack, TakeBack
 
 @dataclass(frozen=True)
 class Create:
-    """Make a workunit that starts from `base_version`; None: from the newest weights."""
+    """Create a workunit that starts from `base_version`, or from the newest weights if it is None."""
 
     epoch: int
     shard: int
@@ -35,7 +34,7 @@ class Create:
 
 @dataclass(frozen=True)
 class CloseEpoch:
-    """Keep a snapshot of the newest weights as the end of this epoch."""
+    """Close this epoch: the snapshot of the newest weights is its result."""
 
     epoch: int
 
@@ -56,7 +55,7 @@ class EvaluateNewest:
 
 @dataclass(frozen=True)
 class Stop:
-    """Cancel the open workunits and keep a snapshot of the newest weights as the job's end."""
+    """End the training: cancel the open workunits and keep a snapshot of the newest weights as the job's result."""
 
     reason: StopReason
 
@@ -80,12 +79,11 @@ class Coordinator:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.state = JobState.of(plan)
-        """The whole state, which follows from the job's events; no call leaves anything else behind for the next one.
-        """
+        """The whole state, which follows from the job's events. Calls of the coordinator keep nothing else."""
 
     @property
     def history(self) -> JobHistory:
-        """The job's history, as its events tell it; all decisions follow from it."""
+        """The job's history according to its events. All decisions follow from it."""
         return self.state.history
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
@@ -102,12 +100,12 @@ class Coordinator:
         if history.finished:
             return []
         evaluations: list[Action] = [Evaluate(version, epoch, VALIDATION) for version, epoch in self.state.due.items()]
-        # After the stop only evaluations are left. The job is finished when the last of them is in the journal.
+        # After the stop only evaluations are left to do. The job is finished when the last one is in the journal.
         if history.stop is not None:
             evaluations += self._final_evaluations(history.stop.version)
             return evaluations or ([] if history.wanted else [Finish()])
-        # Alone, before everything else: an epoch that is closed or a workunit that is made now would refer to weights
-        # that are about to be undone.
+        # Return it alone and before everything else: an epoch that is closed now, or a workunit that is created now,
+        # would refer to weights that are about to be undone.
         if (back := self.going_back) is not None:
             return [back]
         reason = self._reason_to_stop(now_s)
@@ -126,13 +124,12 @@ class Coordinator:
     def versions_in_use(self) -> set[int]:
         """Versions whose snapshots must be kept."""
         history = self.history
-        # Each of these is read later: by open workunits, evaluations, a restore of the store, a rollback, or the export
-        # of the best epoch. A version in none of these sets is removed.
+        # Each of these is read later: by open workunits, by evaluations, when the store is restored, by a rollback, or
+        # by the export of the best epoch. A version in none of these sets is removed.
         versions = set(history.bases)
         versions.update(self.state.due, (version for version, _ in history.wanted))
         versions |= {history.version, history.end_of(len(history.closed))}
-        # The uploads before this version are gone with the older copy of the folder: a restore can only begin with its
-        # snapshot.
+        # The uploads before this version were lost with the newer folder: a restore can only start from its snapshot.
         if self.state.rewritten > self.state.covered:
             versions.add(self.state.rewritten)
         versions.update(self.state.trust.to_keep)
@@ -147,14 +144,14 @@ class Coordinator:
 
     @property
     def going_back(self) -> RollBack | TakeBack | None:
-        """The rollback or take-back that is due; None: neither."""
+        """The rollback or take-back that is due, or None."""
         return self.state.trust.due(self.state.covered)
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
-        """Base versions of the updates since the last closed epoch, where the rule or codec needs them for a restore.
+        """Base versions of the updates since the last closed epoch, if the rule or codec needs them for a restore.
 
-        Their snapshots must be kept: without them these updates cannot be folded again after the store lost its
+        Their snapshots must be kept: without them these updates cannot be folded again after the store has lost its
         weights.
         """
         stop = self.history.stop
@@ -162,21 +159,22 @@ class Coordinator:
         return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()
 
     def held_back(self, slots: int) -> int:
-        """Return how many of `slots` slots the job leaves free while it is still ramping up."""
+        """Return how many of `slots` slots the job leaves free during its ramp-up."""
         return self._plan.held_back(slots, self.history.made)
 
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
         """Return the factor of the peak learning rate for a workunit.
 
-        It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
-        open when this one was created. A retried subtask has the place of the newest subtask, because a step of its
-        original length would undo later progress. Subtasks that will be retrained because their updates were lies are
-        left out of the place, as the job is that far from its end. Once all epochs are closed they are included: so few
-        are open then that each has much weight, and a long step would undo the convergence of the last ones.
+        The factor depends on the subtask's place in the order of creation, and on the numbers of active clients and
+        open workunits when this workunit was created. A retried subtask gets the place of the newest subtask, because a
+        step of its original length would undo later progress. Subtasks that must be retrained because their updates
+        were lies do not count towards the place, because that much of the job is still to be done. Once all epochs are
+        closed they count: then so few are open that each has much weight, and a long step would undo the convergence of
+        the last epochs.
         """
         plan = self._plan
-        # From the journal and the seed alone: a workunit that is submitted again after a kill must get the same rate,
-        # or its files would differ under one name.
+        # The rate follows from the journal and the seed only: a workunit that is submitted again after a kill must get
+        # the same rate, or its files would differ under one name.
         place = (epoch - 1) * plan.shards + _order(plan.seed, epoch, plan.shards).places[shard]
         again = context.again if len(self.history.closed) < plan.epochs else 0
         place = max(0, max(place, context.made - 1) - again)
@@ -192,7 +190,7 @@ class Coordinator:
         """Return whether one more version must be evaluated, to distinguish a collapse from a fluctuation."""
         if not self.state.trust.wants_measure_of(self.history.version):
             return False
-        # One extra measurement at a time: the answer may make the next one unnecessary.
+        # Only one extra measurement at a time: the answer may make the next one unnecessary.
         is_known = self.history.version in self.state.due or self.history.is_announced(self.history.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
@@ -203,7 +201,8 @@ class Coordinator:
         have passed since that was published.
         """
         publishing, history = self._plan.publishing, self.history
-        # In `pacing: epoch` all subtasks of an epoch start from the same version by definition.
+        # In `pacing: epoch` all subtasks of an epoch start from the same version by definition, so a newer version is
+        # of no use to them.
         if publishing is None or not self._plan.rolling or not history.open:
             return False
         last, last_s = next(reversed(history.published.items()), (0, -math.inf))
@@ -217,7 +216,8 @@ class Coordinator:
         if best is not None:
             targets = {StopReason.TARGET_ACCURACY: plan.target_accuracy, StopReason.TARGET: plan.target}
             for reason, target in targets.items():
-                # The newest epoch, not the best: a later target would be compared with weights that are gone.
+                # Compare the newest epoch, not the best: after a resume with a later target, the weights of the best
+                # epoch may be gone.
                 if target is not None and history.monitor.reaches(history.epochs[-1].mean, target):
                     return reason
             # An epoch is in `epochs` when it is measured, not when it is closed. A job for strangers also waits until
@@ -231,15 +231,16 @@ class Coordinator:
         return None
 
     def _epochs_to_close(self) -> list[Action]:
-        # One at a time and in order, although epochs overlap: scores and patience are defined over the order of epochs.
+        # Close one at a time and in order, although epochs overlap: scores and patience are defined over the order of
+        # epochs.
         epoch = len(self.history.closed) + 1
         return [CloseEpoch(epoch)] if self.history.applied_by_epoch[epoch] == self._plan.shards else []
 
     def _workunits_to_create(self, open_wanted: int) -> list[Action]:
         """Return the workunits to create: retries first, then this epoch's shards in order, then the next epoch's."""
         plan, made = self._plan, self.history.made
-        # The grid may want less than before, for instance when hosts leave. Open workunits are never withdrawn for
-        # that.
+        # The grid may want less than before, for instance when hosts leave. That is no reason to withdraw open
+        # workunits.
         free = max(0, open_wanted - len(self.history.open))
         created: list[Action] = [
             Create(epoch, shard, attempt, self._base_version(epoch))

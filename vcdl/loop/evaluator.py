@@ -1,6 +1,6 @@
 """The evaluator measures versions of the weights on held-out data, in parallel with assimilation.
 
-It follows the journal, and evaluates from its snapshot each version with an `evaluation_wanted` row and no
+It follows the journal and evaluates each version, from its snapshot, with an `evaluation_wanted` row and no
 `version_evaluated` row. It may be killed and restarted at any moment.
 """
 
@@ -31,7 +31,7 @@ class Evaluator:
     """Evaluates the versions that one job's journal asks for."""
 
     def __init__(self, run: Run, journal: Journal) -> None:
-        """Create an evaluator that follows `journal` and writes into it."""
+        """Create an evaluator that follows `journal` and appends its results to it."""
         from vcdl.client.compile import compile_model
 
         job, folder = run.job, run.folder
@@ -41,15 +41,15 @@ class Evaluator:
         self._history = self._kept.state
         self._layout = run.layout
         self._model = run.load_model()
-        # Keras keeps the seeds of dropout and the like as variables that are no weights. Training of such a model
-        # cannot be repeated bit by bit on another machine, so verification has to know.
+        # Keras keeps the seeds of dropout and the like as variables that are not weights. Training of a model that has
+        # them cannot be repeated bit by bit on another machine, so verification must know.
         draws = len(self._model.variables) > len(self._model.weights)
         compile_model(self._model, measuring(run.training, job.data), weigh_metrics=job.data.mask is not None)
         self._meter = meter_of(self._model)
         self._statistics = OwnStatistics.of(run, self._model)
         held_out = read_samples(folder.validation_file, run.prepared.normalisation)
-        # Epochs are compared with each other, so all of them are measured on the same part. The final measure takes all
-        # samples.
+        # Epochs are compared with each other, so all of them are evaluated on the same part. The final evaluation uses
+        # all samples.
         sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
         whole = held_out._replace(y=as_compared(held_out.y, self._model))
         self._data = {VALIDATION: whole.taken(sample), "final_validation": whole}
@@ -69,21 +69,22 @@ class Evaluator:
             self._leave_first_reference(self._reference)
 
     def run_once(self) -> int:
-        """Evaluate the requested versions; if there is none, retrain an upload for verification for a while.
+        """Evaluate the requested versions; if none is requested, retrain an upload for verification for a limited time.
 
         Returns:
-            How many versions were evaluated, or a positive number if there is more to train or to report.
+            The number of versions evaluated; without any, a positive number if verification has reported or has more to
+                train.
         """
         self._follow()
         wanted = list(self._history.wanted.values())
-        # One row each, so that a kill loses at most the evaluation that was under way.
+        # Append a row for each, so that a kill loses at most the evaluation in progress.
         for evaluation in wanted:
             self._journal.append(self._evaluate(evaluation))
-        # Evaluations first, as the coordinator may wait for them. Verification has the time that is left over.
+        # Evaluations first, as the coordinator may wait for them. Verification uses the time that is left.
         return len(wanted) or (0 if self._verification is None else self._train_again(self._verification))
 
     def _train_again(self, verification: Verification) -> int:
-        """Retrain an upload for a while; return 0 if none is waiting."""
+        """Retrain an upload for a limited time; return 0 if none is waiting."""
         events = verification.next_events()
         self._journal.append(*events)
         return len(events) or int(verification.is_busy)
@@ -98,8 +99,8 @@ class Evaluator:
         return self._history.finished
 
     def _follow(self) -> None:
-        # Two states that were kept at different events follow one pass over the rows. Each skips the rows that it has
-        # applied already.
+        # Both states, which were saved at different events, follow in one pass over the rows. Each skips the rows that
+        # it has already applied.
         verification, last_id = self._verification, self._kept.last_id
         for recorded in self._journal.stream(last_id if verification is None else min(last_id, verification.last_id)):
             self._kept.follow(recorded)
@@ -113,18 +114,18 @@ class Evaluator:
 
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
         vector, _ = read_weights(self._folder.snapshot(wanted.version), self._layout.size)
-        # Before the evaluation's row: servers wait for the file, not for the row, and a kill in between only repeats
-        # both.
+        # Write the reference before the evaluation's row: servers wait for the file, not for the row, and a kill in
+        # between only repeats both.
         if self._reference is not None and wanted.split == VALIDATION:
             self._reference.leave(wanted.version, vector)
         return self.evaluation(wanted, vector)
 
     def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
-        """Evaluate weights of shape (n,) as the version that `wanted` names."""
+        """Evaluate weights of shape (n,), which belong to the version that `wanted` names."""
         begin_s = time.perf_counter()
-        # Optimizer moments travel behind the model's weights and are of no use to an evaluation.
+        # Optimizer moments follow the model's weights in the vector; an evaluation does not need them.
         self._meter.set(vector[: self._layout.model.size])
-        # After the weights are set, as these statistics are those of exactly these weights (decision 117).
+        # Set the statistics after the weights, because they belong to exactly these weights (decision 117).
         if self._statistics is not None:
             self._statistics.set()
         samples = self._data[wanted.split]
@@ -140,7 +141,7 @@ class Evaluator:
         )
 
     def _leave_first_reference(self, reference: ReferenceUpdate) -> None:
-        """Make the first reference update now, because servers wait for it before they assimilate anything."""
+        """Create the first reference update now, because servers wait for it before they assimilate anything."""
         newest = max(self._folder.snapshot_versions(), default=0)
         vector, text = read_weights(self._folder.snapshot(newest), self._layout.size)
         reference.leave(ParamsHeader.from_json(text).version, vector)
@@ -150,5 +151,5 @@ def _sample(count: int, samples: int | str, seed: int) -> Any:
     """Return the same random part of the validation set at each call."""
     if isinstance(samples, str) or samples >= count:
         return slice(None)
-    # Sorted, so that a memory-mapped or encoded file is read front to back.
+    # Sort them, so that a memory-mapped or encoded file is read front to back.
     return np.sort(np.random.default_rng([seed, count]).permutation(count)[:samples])

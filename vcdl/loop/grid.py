@@ -35,7 +35,7 @@ class Results(ABC):
         """Claim outcomes that are not `done` yet, for this caller alone, in order of arrival.
 
         Until `done`, each call returns the same outcomes again, to this caller or, when its process has ended, to
-        another one. It must never return an outcome to two callers at once.
+        another one. It must never return an outcome to two callers at the same time.
 
         Raises:
             GridError: The outcomes cannot be read.
@@ -43,11 +43,11 @@ class Results(ABC):
 
     @abstractmethod
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Forget an outcome and its files, which store and journal now have.
+        """Forget an outcome and delete its files; the store and the journal have it now.
 
         Args:
             workunit: The outcome's workunit.
-            version: The version that its upload made; None: it made none.
+            version: The version that its upload created, or None if it created none.
         """
 
 
@@ -56,7 +56,7 @@ class Grid(ABC):
 
     @abstractmethod
     def submit(self, staged: Sequence[Staged]) -> None:
-        """Submit workunits; skip those that the grid has already.
+        """Submit workunits; skip those that the grid already has.
 
         Raises:
             GridError: The grid refused one.
@@ -72,7 +72,7 @@ class Grid(ABC):
 
     @abstractmethod
     def cancel(self, workunits: Collection[str]) -> None:
-        """Withdraw workunits whose results are no longer wanted; a result may still arrive."""
+        """Cancel workunits whose results are no longer wanted; a result may still arrive."""
 
     def refresh(self) -> None:
         """Update the demand of clients, and do work that has become due.
@@ -84,17 +84,17 @@ class Grid(ABC):
 
     @abstractmethod
     def open_wanted(self) -> int:
-        """Return how many workunits to keep unsent or running, so that no client waits. It has no side effects."""
+        """Return how many workunits to keep unsent or running, so that no client waits. It is free of side effects."""
 
     def slots(self) -> int | None:
-        """Return the value of `open_wanted` before any loss of workers, or None if a job may leave no slot free."""
+        """Return what `open_wanted` would be without lost workers, or None if a job may not leave slots free."""
         return None
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Give late subtasks to further clients as well.
+        """Give late subtasks to further clients.
 
         Args:
-            queue_empty: No other subtask waits for a client.
+            queue_empty: Whether no other subtask waits for a client.
 
         Raises:
             GridError: The grid cannot be reached.
@@ -130,10 +130,10 @@ class DrivenGrid(Grid, Results):
     """A grid that the run's own process drives (vcdl.local.run.run_over), from one thread."""
 
     shortage: Exception | None = None
-    """Why no workunit is handed out now; None: workunits are handed out."""
+    """Why no workunit is handed out now, or None if workunits are handed out."""
 
     def start(self) -> None:
-        """Adopt the workunits of an earlier process; called while the data is cut into shards.
+        """Adopt the workunits of an earlier process. It is called while the data is still being cut into shards.
 
         Raises:
             GridError: The grid cannot start.
@@ -141,7 +141,7 @@ class DrivenGrid(Grid, Results):
         return
 
     def wait(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds for an event of the grid, and handle it.
+        """Wait up to `timeout_s` seconds for an event of the grid, and handle the event.
 
         Raises:
             GridError: The grid cannot continue.
@@ -166,7 +166,7 @@ class DrivenGrid(Grid, Results):
         return set()
 
     def lose(self, workunits: Collection[str]) -> None:
-        """Give up workunits whose upload somebody deleted."""
+        """Give up workunits whose upload was deleted."""
         return
 
     def close(self) -> None:

@@ -35,8 +35,8 @@ from vcdl.wire.taken import TOLD_EPOCHS, upload_mark
 from vcdl.wire.workunit import WorkunitName, attempt_after
 
 _AGAIN = 3
-"""Multiple of the allowed tries after which a fleet with fewer hosts than that has failed at a subtask. Otherwise a
-subtask that always fails there would be retried without end."""
+"""Repeated failures of the same hosts, as a multiple of the allowed tries, after which a fleet with few hosts has
+failed at a subtask. Otherwise a subtask that always fails there would be retried without end."""
 
 
 @dataclass
@@ -46,12 +46,12 @@ class Tries:
     last: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtask → its last attempt, for each subtask that was created."""
     waiting: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Subtask → the number of its next attempt, for those that wait for a retry, in order."""
+    """Subtask → the number of its next attempt, for subtasks that wait for a retry, in order."""
     failed: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
-    """Subtask → its failed tries by host, or by workunit where hosts cannot be distinguished."""
+    """Subtask → its failed tries by host, or by workunit if hosts cannot be distinguished."""
     again: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Subtask → its retraining's number, for applied subtasks that are trained again because the update was a lie or
-    partial."""
+    """Subtask → the number of its retraining. These subtasks were applied and are trained again, because their update
+    was a lie or covered only a part."""
     own_in_a_row: int = 0
     """Number of updates that the server trained itself since the last one from a host."""
     exhausted: bool = False
@@ -75,7 +75,7 @@ class Tries:
             of_subtasks.pop((name.epoch, name.shard), None)
 
     def make_again(self, name: WorkunitName) -> None:
-        """Plan to retrain a subtask whose update was a lie or partial, with its full number of tries."""
+        """Plan to retrain a subtask whose update was a lie or partial; it may fail as often as a new one."""
         subtask = name.epoch, name.shard
         self.last[subtask] = name.attempt
         self.again[subtask], self.waiting[subtask] = name.turn + 1, name.next_turn
@@ -106,7 +106,7 @@ class Tries:
             self.waiting[subtask] = attempt_after(name.attempt)
 
     def reopen(self, history: JobHistory) -> None:
-        """Give every started and unapplied subtask its full number of tries again."""
+        """Retry every subtask that was started and not applied, with its full number of tries."""
         self.exhausted, self.own_in_a_row = False, 0
         self.failed.clear()
         self.waiting = {
@@ -125,18 +125,18 @@ class JobState:
     history: JobHistory = field(default_factory=JobHistory)
     tries: Tries = field(default_factory=Tries)
     due: dict[int, int] = field(default_factory=dict)
-    """Version → epoch, of validations that are wanted and not announced yet."""
+    """Version → epoch, for validations that are due and not announced yet."""
     bases: dict[int, int] = field(default_factory=dict)
     """Version → the version its client started from, for the updates since `covered`."""
     covered: int = 0
     """The version from which updates may have to be folded again: the end of the last closed epoch, or the second-last
     good version."""
     taken: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Epoch → shard → the mark of the upload that was applied, for the last epochs, where hosts keep residuals of their
-    uploads."""
+    """Epoch → shard → the mark of the applied upload, for the last epochs. Only kept if hosts keep the residuals of
+    their uploads."""
     rewritten: int = 0
-    """The version up to which rows were rewritten from the store: of these no upload is kept, and no snapshot but this
-    version's."""
+    """The newest version whose row was rewritten from the store. No uploads up to this version are kept, and no
+    snapshots before it."""
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -147,8 +147,8 @@ class JobState:
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event, in a time that does not depend on how many workunits are open.
 
-        The history gets the event last. Code before that therefore finds the workunit still open and its subtask not
-        yet applied; code after it (`_cover`) finds the epoch closed.
+        Most of the code runs before the history gets the event. Code before that therefore finds the workunit still
+        open and its subtask not yet applied; code after it (`_cover`) finds the epoch closed.
         """
         event, history = recorded.event, self.history
         self.trust.follow(recorded, history.open)
@@ -159,8 +159,8 @@ class JobState:
                     self._make_again(WorkunitName.parse(workunit))
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
-                # Workunits tell of the last TOLD_EPOCHS epochs only, and `rolling` is at most one epoch ahead of a
-                # straggler.
+                # A workunit lists the marks of the last TOLD_EPOCHS epochs only, and `rolling` is at most one epoch
+                # ahead of a straggler.
                 self.taken.pop(event.epoch - TOLD_EPOCHS + 1, None)
             case EvaluationWanted(version, _, split):
                 if split == VALIDATION:
@@ -170,7 +170,7 @@ class JobState:
             case RowsRewritten():
                 self.rewritten = event.version
             case StopDecided():
-                # A job that is reopened plans its retries anew from what is not applied.
+                # A job that is reopened plans its retries from the subtasks that are not applied.
                 self.tries.waiting.clear()
             case RunReopened():
                 self.tries.reopen(history)
@@ -194,8 +194,8 @@ class JobState:
                 self._came_to_nothing(event.workunit, self.trust.who(event.workunit))
             case WorkunitCancelled():
                 self._came_to_nothing(event.workunit)
-            # otherwise it is no longer awaited
-            # The server's own training is the last resort: where it fails too, no host can be expected to succeed.
+            # otherwise it is no longer awaited The server's own training is the last resort: if it fails too, no host
+            # can be expected to succeed.
             case SubtaskTried() if event.error and event.workunit in self.history.open:
                 self.tries.exhausted = True
             case _:
@@ -203,11 +203,11 @@ class JobState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no subtask has to be retrained and no upload examined before the job ends."""
+        """Whether the job may end: no subtask must be retrained, and no upload must still be verified."""
         return not self.tries.again and self.trust.is_verified(self.history.version)
 
     def taken_for(self, epoch: int) -> str | None:
-        """Return the marks of applied earlier uploads for a workunit of an epoch (`Workunit.taken`)."""
+        """Return the marks of the last epochs' applied uploads (`Workunit.taken`); None if hosts keep no residuals."""
         if not self.plan.hosts_remember:
             return None
         epochs, shards = range(epoch - TOLD_EPOCHS + 1, epoch + 1), range(self.plan.shards)
@@ -217,34 +217,35 @@ class JobState:
 
     def _applied(self, event: UpdateApplied) -> None:
         name = self.history.open.get(event.workunit) or WorkunitName.parse(event.workunit)
-        # Without these snapshots the store could not be restored: the rule, or a codec of differences, needs the
-        # weights that the client started from.
+        # Without these snapshots the store cannot be restored: the rule, or a codec of differences, needs the weights
+        # that the client started from.
         if self.plan.needs_bases:
             self.bases[event.version] = event.base_version
         if self.plan.hosts_remember:
             self.taken.setdefault(name.epoch, {})[name.shard] = upload_mark(event.workunit, event.train_s)
         self.tries.applied(name)
-        # After `applied`, which forgets the subtask: what the part left out is a new turn with its own key (decision
-        # 122).
+        # This comes after `applied`, which forgets the subtask: the rest of a partial upload is a new turn with its own
+        # key (decision 122).
         if event.is_part:
             self.tries.make_again(name)
         self.tries.own_in_a_row = self.tries.own_in_a_row + 1 if name.is_own else 0
         if self.tries.own_in_a_row >= self.plan.tries:  # no host uploads anything: the operator should know
             self.tries.exhausted = True
-        # Versions below were rewritten from the store's records and have no snapshot that could be measured.
+        # Versions below `rewritten` were rewritten from the store's records and have no snapshot that could be
+        # measured.
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
             self._want_validation(event.version, 0 if name.turn else name.epoch)
 
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
-        # An attempt that is not open has been handled already: two rows may record the same end, as after a kill. The
+        # An attempt that is not open has already been handled: two rows may record the same end, as after a kill. The
         # server's own attempt never uses up a try of hosts.
         if name is not None and not name.is_own and not self._is_done(name):
             allowed = self.trust.tries_allowed(self.plan.tries)
             self.tries.plan_retry(name, failed, self.trust, self.history.open, allowed)
 
     def _is_done(self, name: WorkunitName) -> bool:
-        """Return whether a subtask needs no more attempts."""
+        """Return whether the subtask of an attempt needs no more attempts: it is applied and not being retrained."""
         return self.history.is_applied(name.epoch, name.shard) and name.turn != self.tries.again.get(
             (name.epoch, name.shard)
         )
@@ -272,7 +273,7 @@ class JobState:
 
     def _cover(self) -> None:
         history = self.history
-        # Uploads up to here are gone, whatever the job goes back to.
+        # The uploads up to this version are deleted, whichever version the job is rolled back to.
         covered = self.trust.covered(history.end_of(len(history.closed)), self.covered)
         if covered != self.covered:
             self.covered = covered

@@ -9,18 +9,18 @@ from statistics import fmean, median
 from vcdl.job.schema import LATE_AFTER
 
 _NEEDED = 8
-"""Measured turnarounds below which no estimate is made: of fewer, a single slow one would be the percentile."""
-# Ten of MEASURED turnarounds lie above it, so that one straggler alone does not set it.
+"""Measured turnarounds below which there is no estimate: with fewer, a single slow host would set the percentile."""
+# Ten of the MEASURED turnarounds are above this percentile, so a single straggler does not set it.
 _TAIL = 0.95
 _LEAST_S = 20.0
-"""Server and client take as long for a task of no work, now and then."""
+"""Seconds below which nothing is late: server and client sometimes take this long for a task without any work."""
 _DEADLINE = 3.0
-"""Deadline that hosts are given, as a multiple of the 95th percentile: shorter ones make BOINC's client hurry or give
-up."""
+"""Deadline that hosts are given, as a multiple of the 95th percentile: a shorter deadline makes BOINC's client hurry or
+give up."""
 MEASURED = 200
 """Number of last turnarounds that the estimate uses, so that it follows a changing fleet."""
 _SHARE = 0.1
-"""Most subtasks that get a second host at a time while others wait for a first one."""
+"""Most subtasks, as a fraction of those out, that get a second host while others wait for a first one."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Lateness:
     """The 95th percentile of the turnarounds, in seconds."""
     median_s: float
     late_after: float = LATE_AFTER
-    """`pacing > late_after`; infinite: nothing is late."""
+    """`pacing > late_after`. If it is infinite, nothing is late."""
 
     @classmethod
     def of(cls, turnarounds_s: Sequence[float], late_after: float = LATE_AFTER) -> "Lateness | None":
-        """Estimate the usual times from the job's last turnarounds; None with too few of them."""
+        """Return the usual times from the job's last turnarounds, or None if there are too few."""
         if len(turnarounds_s) < _NEEDED:
             return None
         in_order = sorted(turnarounds_s)
@@ -56,10 +56,10 @@ class Lateness:
         """Return the seconds after which a second host gets a subtask.
 
         Args:
-            queue_empty: There is nothing else to train, so a second copy costs no other subtask.
+            queue_empty: Whether nothing else waits to be trained, so that a second copy delays no other subtask.
         """
-        # With other work left, a second copy takes a host from another subtask, so only the tail is worth it. At the
-        # end of a job hosts are idle anyway, and what is slower than the median already holds the job up (decision
+        # With other work left, a second copy takes a host from another subtask, so only the slowest are copied. At the
+        # end of a job hosts are idle anyway, and a subtask slower than the median already delays the end (decision
         # 037).
         return max(_LEAST_S, self.late_after * (self.median_s if queue_empty else self.tail_s))
 
@@ -68,10 +68,11 @@ class Lateness:
         return min(most_s, max(least_s, _DEADLINE * self.tail_s))
 
     def late(self, out: Collection[Out], *, queue_empty: bool) -> list[Out]:
-        """Return the subtasks that a second host should train, the oldest first."""
+        """Return the subtasks that a second host should train, oldest first."""
         after_s = self.late_after_s(queue_empty=queue_empty)
         late = sorted((one for one in out if one.age_s > after_s), key=lambda one: (-one.age_s, one.workunit))
-        # A whole fleet may look late at once, as after an outage. Copies of everything would double its work.
+        # A whole fleet may look late at the same time, for example after an outage. Copies of everything would double
+        # its work.
         return late if queue_empty else late[: math.ceil(_SHARE * len(out))]
 
 
@@ -83,7 +84,7 @@ class Turnarounds:
 
         Args:
             late_after: `pacing > late_after`.
-            known: Hosts and their seconds, the newest last.
+            known: Hosts and their seconds, newest last.
         """
         self._late_after = late_after
         self._last = deque(known, maxlen=MEASURED)
@@ -94,11 +95,11 @@ class Turnarounds:
 
     @property
     def lateness(self) -> Lateness | None:
-        """The estimate from these turnarounds; None while too few are known."""
+        """The estimate from these turnarounds, or None if there are too few."""
         return Lateness.of([took_s for _, took_s in self._last], self._late_after)
 
     def usual_s(self, hosts: Iterable[str]) -> dict[str, float | None]:
-        """Return the mean turnaround of each of these hosts, None where it is unknown."""
+        """Return the mean turnaround of each of these hosts, or None if it is unknown."""
         took_s: dict[str, list[float]] = defaultdict(list)
         for host, seconds in self._last:
             took_s[host].append(seconds)
@@ -106,7 +107,9 @@ class Turnarounds:
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
-    """Return the hosts that would usually have finished a subtask by now; if none is known, the new hosts.
+    """Return the hosts that usually would have finished a subtask by now.
+
+    If there are none, return those of unknown speed.
 
     Args:
         one: The subtask.

@@ -28,7 +28,7 @@ from vcdl.stores import WeightStore
 
 
 class Loop:
-    """The coordinator, the work generator and, with `results`, a parameter server of one run. Used by one thread."""
+    """The coordinator, the work generator and, with `results`, a parameter server of one run. Not thread-safe."""
 
     def __init__(self, run: Run, plan: Plan, journal: Journal, store: WeightStore, grid: Grid) -> None:
         self.run = run
@@ -42,7 +42,7 @@ class Loop:
         self._observer = ShieldedObserver(RunObserver())
         self._is_lost = False
         self._has_looked = False
-        """Whether this process has checked that store, journal and folder record the same updates."""
+        """Whether this process has checked whether store, journal and folder record the same updates."""
 
     @classmethod
     def of(
@@ -62,7 +62,7 @@ class Loop:
             grid: Where subtasks are trained.
             results: The outcomes that this process assimilates; None if parameter servers elsewhere do.
             plan: Replaces the job's own plan.
-            observer: Is called for each event.
+            observer: It is called for each event.
             clock: A simulation's clock; None for the journal's.
 
         Raises:
@@ -71,7 +71,7 @@ class Loop:
         journal = run.journal(clock)
         try:
             loop = cls(run, Plan.of(run) if plan is None else plan, journal, run.store(journal), grid)
-        # The journal's connection belongs to this object, which the caller does not get.
+        # Only this object could close the journal's connection, and the caller does not get it.
         except StoreError:
             journal.close()
             raise
@@ -96,24 +96,33 @@ class Loop:
         is_resumed = self.generator.last_id > 0
         stopped = self.coordinator.history.stop
         if self.coordinator.history.finished and stopped is not None:
-            # Every other reason is final: its results are written, or writing them is all that is left to do.
+            # Every other reason is final: its results are written, or only writing them is left to do.
             if stopped.reason != StopReason.SUBTASK_FAILED:
                 return False
             self.journal.append(RunReopened())
         self.begin_session(resumed=is_resumed)
-        # After the session's first row: a restore may take minutes, and `status` should show a run that is under way.
+        # The store is restored after the session's first row: this may take minutes, and `status` should show the run
+        # as running.
         if self.server is not None:
             self.server.catch_up()
         return True
 
     def begin_session(self, *, resumed: bool) -> None:
-        """Record that a process drives the run. Raises JournalError."""
+        """Record that a process drives the run.
+
+        Raises:
+            JournalError: The journal cannot be written.
+        """
         monitor, trial = self.run.job.monitor, self.run.prepared.rate_trial
         self.journal.append(RunStarted(resumed, monitor.name, monitor.mode, trial.value))
         self.follow()
 
     def follow(self) -> Sequence[Recorded]:
-        """Read the new rows of the journal and return them. Raises JournalError."""
+        """Read the new rows of the journal and return them.
+
+        Raises:
+            JournalError: The journal cannot be read or written.
+        """
         if self.generator.begin() and self.generator.last_id > 0:
             self._observer.begins(copy_of(self.coordinator.history))  # its own copy, which the observer may keep
         return self._observed(self.generator.follow())
@@ -131,8 +140,8 @@ class Loop:
             if self._is_lost:
                 restore_store(self.run, self._store, self.journal)
                 self._is_lost = False
-            # Once per process and before anything is folded. The rows come first, as the check of files uses them. Both
-            # repeat if the store is lost in between.
+            # Do this once per process, before anything is folded. The rows come first, because the check of files uses
+            # them. Both are repeated if the store is lost in between.
             if not self._has_looked and self.coordinator.history.stop is None:
                 rewrite_rows(self.run, self._store, self.journal)
                 check_files(self.run, self._store, self.journal)
@@ -142,7 +151,8 @@ class Loop:
             if self.server is not None and self.coordinator.history.stop is None:
                 self.server.run_once()
             new = self._observed(self.generator.run_once(self.journal.now_s()))
-            # After the generator, so that a workunit's creation is in the journal before its start.
+            # Record starts after the generator has run, so that a workunit's creation is in the journal before its
+            # start.
             self.generator.record_sent()
         except StoreLost as lost:
             if self.coordinator.history.stop is not None:  # its weights were dropped
@@ -158,7 +168,8 @@ class Loop:
         Raises:
             GridError, JournalError: The grid or the journal cannot be reached.
         """
-        # The row comes after the withdrawal: killed in between, the run looks killed and resumes all the same.
+        # The row comes after the withdrawal: if the process is killed in between, the run counts as killed and can be
+        # resumed, too.
         self._grid.pause()
         with suppress(JournalUnavailable):  # without a row the run will look killed, and can be resumed as well
             self.journal.append(RunPaused(why))
@@ -169,9 +180,9 @@ class Loop:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the loop has applied the whole journal.
+        """Whether the loop has applied every row of the journal.
 
-        Until a row is added, a step only handles news of the grid and of the clock.
+        If so, until a row is added, a step only handles news of the grid and of the clock.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -180,7 +191,7 @@ class Loop:
 
     @property
     def ended(self) -> StopReason | None:
-        """Why the job ended; None while it is not over."""
+        """Why the job ended, or None if it is not over."""
         stopped = self.coordinator.history.stop
         return StopReason(stopped.reason) if self.coordinator.history.finished and stopped is not None else None
 

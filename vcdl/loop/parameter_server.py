@@ -26,7 +26,11 @@ class ParameterServer:
 
     @classmethod
     def of(cls, run: Run, journal: Journal, results: Results) -> Self:
-        """Open a parameter server with its own connection to the run's store. Raises StoreError."""
+        """Open a parameter server with its own connection to the run's store.
+
+        Raises:
+            StoreError: The store cannot be opened.
+        """
         return cls(run, journal, run.store(journal), results)
 
     def catch_up(self) -> int:
@@ -40,14 +44,14 @@ class ParameterServer:
         Raises:
             StoreError, JournalError: It cannot be restored.
         """
-        # An eviction policy that may drop weights is refused before anything is folded, not when memory is full.
+        # Refuse a server whose eviction policy may drop weights now, and not when its memory is full.
         self.store.check_service()
-        # The whole vector is read, as a chunk may be gone although the version is there.
+        # The whole vector is read, because a chunk may be missing although the version number exists.
         folded, whole = 0, whole_unless_behind(self.store)
         if whole is None:
             folded = self.restore()
             _, whole = self.store.read_whole()
-        # Until an upload was accepted the norm of the shared weights is what an upload's norm is compared with.
+        # Until an upload was accepted the norm of the shared weights is the reference for an upload's norm.
         self.check.expect(self.store.state.weights(whole))
         return folded
 

@@ -27,7 +27,7 @@ class Following:
 
     shards: int
     validate_every: int
-    """Versions between two evaluations; EVERY_EPOCH: only the end of each epoch is evaluated."""
+    """Versions between two evaluations. With EVERY_EPOCH only the end of each epoch is evaluated."""
     tries: int
     """Attempts allowed for a subtask."""
     needs_bases: bool = False
@@ -35,7 +35,7 @@ class Following:
     hosts_remember: bool = False
     """Whether hosts keep the residuals of their uploads, and so have to know which uploads were applied."""
     monitor: Monitor | None = None
-    """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
+    """The metric by which the job is judged. None means accuracy, or the loss if no accuracy is measured."""
     trust: TrustPlan = OWN
 
 
@@ -58,7 +58,8 @@ class Plan(Following):
     target: float | None = None
     """The monitor's value that ends the job."""
     publishing: Publishing | None = None
-    """The schedule by which the newest weights are offered to clients that start; None: they start from their base."""
+    """The schedule by which the newest weights are offered to clients that start a workunit, or None if each starts
+    from its base."""
 
     def held_back(self, slots: int, made: int) -> int:
         """Return how many of `slots` slots stay free, for other jobs, once `made` subtasks are created."""
@@ -83,8 +84,8 @@ class Plan(Following):
             tries=job.grid.tries,
             grows_over=job.grows_over,
             rate=run.subtask_rate,
-            # Either asks for the snapshots of all updates since the last complete one: the rule's formula, or a codec
-            # that sends differences and can only be decoded against its base.
+            # Both need the snapshots of all updates since the last complete one: the rule's formula, or a codec that
+            # sends differences and can only be decoded against its base.
             needs_bases=run.rule.needs_base or job.needs_bases,
             monitor=job.monitor,
             trust=TrustPlan.of(run),

@@ -1,6 +1,7 @@
 """Prepare a job's run: make its shards, held-out data, model and version 0.
 
-`prepared.json` is written last. A run that was killed before that is prepared again, and reuses finished shards.
+`prepared.json` is written last. If the process is killed before that, the next one prepares the run again, and reuses
+finished shards.
 """
 
 import secrets
@@ -42,7 +43,8 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
         folder: The run's folder.
         job: The job.
         observer: Its `phase` is called with the progress of the cut.
-        check_room: May refuse by raising. It gets the fraction of the data that is cut, and 1 when all is ready.
+        check_room: Called with the fraction of the data that is cut, and with 1 when all is ready. It may stop the
+            preparation by raising.
 
     Raises:
         DataError, ModelError, JobError, RunFolderError, StoreError: The job cannot be prepared.
@@ -59,13 +61,14 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     from vcdl.trust.own_step import first_step
     from vcdl.wire.frozen import write_frozen
 
-    # Before the data are read: a wrong password should show in a second and not after an hour of cutting.
+    # Connect before the data is read: a wrong password should be reported after a second and not after an hour of
+    # cutting.
     check_usable(asked_settings(job, folder))
     fit = _fitted(job, observer)
     dataset, model, normalisation = fit.dataset, fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
-    # The layout of everything that travels: what training changes, and the optimizer's moments behind it (decisions 015
-    # and 031).
+    # The layout of everything that is exchanged: the variables that training changes, followed by the optimizer's
+    # moments (decisions 015 and 031).
     layout, vector = trainer.layout, trainer.with_moments(model.weights)
     cutting = f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards"
     observer.phase(cutting)
@@ -86,12 +89,11 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             return read_samples(folder.validation_file, normalisation)
 
         rate = job.training.subtask_rate((), 0, boost).highest
-        # Held-out samples are passed as a function: only a job for strangers reads and normalises them.
+        # Held-out samples are passed as a function: only jobs for strangers need them read and normalised.
         own = first_step(job, trainer, vector, max(shard_samples), held_out, rate)
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if not settings.is_folder or job.keeps_uploads or own.lengths:
-            # The folder's existence is the switch: a server keeps uploads only if it exists, and recovery relies on
-            # them.
+            # The folder is the switch: a server keeps uploads only if the folder exists, and recovery relies on them.
             folder.kept_uploads.mkdir(exist_ok=True)
         prepared = Prepared(
             shard_samples=shard_samples,
@@ -123,7 +125,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
 def _fitted(job: Job, observer: RunObserver) -> "Fitted":
     """Load the job's data set and model, and fit them to each other.
 
-    A model with code of the job's own is tried first.
+    If the job has its own code, the model is also tried out.
     """
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
@@ -141,11 +143,11 @@ def _fitted(job: Job, observer: RunObserver) -> "Fitted":
 
 
 def _make_store_and_journal(run: Run, weights: Vector) -> None:
-    """Make version 0 with its snapshot, and an empty journal."""
+    """Create version 0 with its snapshot, and an empty journal."""
     run.folder.store_claim_file.unlink(missing_ok=True)  # left by a preparation that was killed
     store = run.store()
-    # A store that a killed preparation has made under another key is not found again: `store_key` is drawn anew, so its
-    # weights stay behind and are not mixed with these.
+    # The store that a killed preparation created has another `store_key`, because the key is drawn again. Its weights
+    # are left behind, and cannot be mixed with these.
     store.create(weights)
     store.close()
     run.snapshots(store).keep(0, weights, durable=True)

@@ -1,15 +1,15 @@
-"""Recovery of a store: restore weights that its server has lost, and drop them when the job is over.
+"""Recovery of a store: restore weights that it has lost, and drop them when the job is over.
 
 A restore starts from a snapshot with the rule's state of the same version, and folds the later updates again in their
-order. The journal records what each update was. An update's upload is kept until an epoch's snapshot covers it,
-together with the weights that its client started from where the rule needs them. So no assimilated update is lost, and
-the weights are the same to the last bit. Updates that an eventual store had overwritten since the snapshot are in the
-restored weights again.
+order. The journal describes each update. An update's upload is kept until an epoch's snapshot covers it, together with
+the weights that its client started from if the rule needs them. So no assimilated update is lost, and the weights are
+the same to the last bit. Updates since the snapshot that concurrent writes to an eventual store had overwritten are
+part of the restored weights.
 
 Order of steps, all under the RestoreLock: check whether the store needs a restore, build the vector in memory, append
 `store_restored`, replace the store's content in one transaction. No server ever folds into weights that are half
 restored. A process that is killed before the event has changed nothing. After the event the store is behind its
-journal, so the next server restores it again and makes the same version.
+journal, so the next server restores it and makes the same version.
 """
 
 from collections.abc import Collection
@@ -36,14 +36,15 @@ from vcdl.wire.workunit import WorkunitName
 def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
     """Restore a store that is behind its journal or lost its content, and return how many updates were folded again.
 
-    Any number of servers may call this at once: the first one restores, and the others find it done.
+    Any number of servers may call this at the same time: the first one restores, and the others find that nothing is
+    left to do.
 
     Raises:
         StoreError: A kept upload that is needed is gone.
         StoreUnavailable: The server cannot be reached again.
         RunFolderError: The run's folder cannot be read.
     """
-    # No server may be between a fold and its row while weights are rebuilt from the rows (vcdl.run.folder).
+    # No server may be between a fold and its row while the weights are rebuilt from the rows (vcdl.run.folder).
     with RestoreLock(run.folder).restoring():
         return make_newest(run, store, journal)
 
@@ -56,8 +57,9 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     """
     lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
     version = unused_version(run.folder, lineage)
-    # Where uploads are kept, a store below the highest snapshot came back older, although no row says so (decision
-    # 123). Elsewhere newer weights could not be rebuilt, so being as new as the journal is enough.
+    # Where uploads are kept, a store below the highest snapshot was replaced by an older copy, although no row says so
+    # (decision 123). Elsewhere newer weights could not be rebuilt, so it is enough if the store is as new as the
+    # journal.
     least = version - 1 if run.folder.kept_uploads.is_dir() else lineage.version
     records = [_record(update) for update in lineage.recorded]
 
@@ -66,24 +68,28 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
         later = range(lineage.base_of(newest) + 1, newest + 1)
         return newest >= least and {*later} <= {record.version for record in known}
 
-    # The second server finds that the first one has restored the store, and returns.
+    # A second server finds here that the first one has restored the store, and returns.
     if whole_unless_behind(store, least) is not None or store.regain(records, are_all):
         return 0
     begin, whole = _made_again(run, lineage)
     later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
     if lineage.ends_with_recovery and version == lineage.version + 1:
         version = lineage.version  # the process that made it was killed, and nothing else was made from it
-        # What a rollback made is kept before anybody can change it, as at a boundary.
+        # Keep the version that a rollback created before any server can change it, as is done at the end of an epoch.
         run.snapshots(store).keep_whole(version, whole)
-    # The event first, as for a rollback (decision 024): a store behind it has to be restored, so a kill here leaves
-    # work that the next server finishes.
+    # The event comes first, as for a rollback (decision 024): a store that is behind it must be restored, so after a
+    # kill here the next server finishes the work.
     journal.append(StoreRestored(version, len(later), lineage.without_row(begin), lost))
     store.restore(version, whole, [*records, restored_record(version)], lost)
     return len(later)
 
 
 def unused_version(folder: RunFolder, lineage: Lineage) -> int:
-    """Return a number above those of all versions in the journal or in files. Raises RunFolderError."""
+    """Return a number above those of all versions in the journal or in files.
+
+    Raises:
+        RunFolderError: The run's folder cannot be read.
+    """
     return max([lineage.version, *folder.snapshot_versions()]) + 1
 
 
@@ -110,7 +116,7 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
 def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
     """Return the snapshot to start from, and the store's whole vector with the later updates applied."""
     damage = ""
-    # A damaged candidate is passed over: an older snapshot only means more uploads to fold again.
+    # A damaged candidate is skipped: an older snapshot only means more uploads to fold again.
     for version in _candidates(run.folder, lineage):
         try:
             whole = whole_of(version, run)
@@ -127,7 +133,7 @@ def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
 
 
 def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
-    """Return the snapshots from which the journal continues, the best first.
+    """Return the snapshots from which the journal continues, best first.
 
     The lineage's bases come first, if the later uploads are kept. The others are a last resort: an update without a
     row will be uploaded again, and then is applied twice.
@@ -147,7 +153,7 @@ def whole_of(version: int, run: Run) -> Vector:
         WeightsFileError: The snapshot is damaged, or the rule's state of that version was not kept.
     """
     folder, layout, state = run.folder, run.layout, run.state
-    # Version 0 has no state file: the rule's state is then the one that a store is created with.
+    # Version 0 has no state file, because the rule then has the state that a store is created with.
     whole = state.begun(read_weights(folder.snapshot(version), layout.size)[0])
     beside = state.beside(whole)
     if version > 0 and beside.size:
@@ -168,7 +174,11 @@ def _record(update: UpdateApplied) -> Applied:
 
 
 def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
-    """Fold a kept upload into a store's whole vector, as it was folded in before. Raises StoreError."""
+    """Fold a kept upload into a store's whole vector, as it was folded in before.
+
+    Raises:
+        StoreError: An upload or its base is missing or damaged.
+    """
     folder, epoch = run.folder, WorkunitName.parse(update.workunit).epoch
     facts = UploadFacts(
         epoch=epoch,
@@ -181,7 +191,7 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         rate=update.rate,
     )
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
-    # `refolded` measures and shortens steps as the first fold did, but judges nothing: the upload counts already, and
+    # `refolded` measures and shortens steps as the first fold did, but judges nothing: the upload was accepted, and
     # another verdict would change the weights.
     settings, sums = FoldSettings.of(run, refolded(run)), bool(update.checksum)
     wrong: object = None
@@ -201,5 +211,5 @@ def _begin_again(folder: RunFolder) -> str:
     return (
         f"put a copy of it back. Without one, `vcdl export {for_shell(folder.path)} -o model.keras` writes the "
         "newest weights in "
-        f"{folder.snapshots}, and `vcdl run {for_shell(folder.job_file)} --out DIR` begins the job again"
+        f"{folder.snapshots}, and `vcdl run {for_shell(folder.job_file)} --out DIR` restarts the job"
     )

@@ -1,8 +1,8 @@
 """Fold a run's kept uploads again, and compare the result with its snapshots.
 
-The journal records how each version was made. Where a run has kept all its uploads, all versions follow from the first
-one. Where it keeps uploads only for restoring its store, the versions since the last complete snapshot follow from
-that. If an upload is missing, the versions after it are unproven until the next complete snapshot.
+The journal records how each version was made. If a run has kept all its uploads, all versions follow from the first
+one. If it keeps uploads only to restore its store, the versions since the last complete snapshot follow from that
+snapshot. If an upload is missing, the versions after it are unproven until the next complete snapshot.
 """
 
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ from vcdl.wire.weights import Vector, read_weights
 
 @dataclass
 class Proof:
-    """How many of a run's snapshots follow from its uploads. Versions are in order."""
+    """How many of a run's snapshots could be reproduced from its uploads. Lists of versions are in order."""
 
     updates: int = 0
     """Number of updates in the journal."""
     folded: int = 0
     """Number of updates that were folded again into known weights."""
     begun: list[int] = field(default_factory=list)
-    """Complete versions whose snapshot the fold started from."""
+    """Complete versions whose snapshot served as a starting point."""
     equal: list[int] = field(default_factory=list)
     """Versions whose snapshot is equal to what was folded, to the last bit."""
     differing: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Proof:
     unproven: list[int] = field(default_factory=list)
     """Versions whose snapshot no kept upload leads to, so that it cannot be compared."""
     why: str = ""
-    """Why the first fold was not possible; "" if all were."""
+    """Why the first fold that failed was not possible, or "" if none failed."""
 
 
 def prove(run: Run, lineage: Lineage) -> Proof:
@@ -46,10 +46,10 @@ def prove(run: Run, lineage: Lineage) -> Proof:
     """
     proof = Proof(len(lineage.recorded))
     left = set(run.folder.snapshot_versions())
-    # An eventual store overwrites updates in an order that no journal has, so nothing can be proved.
+    # An eventual store overwrites updates in an order that no journal has, so nothing can be proven.
     is_lossy = run.job.store.consistency == Consistency.EVENTUAL.value
     refolding = Refolding(run, lineage, proof)
-    # In order of versions: each is made from the one before, so one vector in memory is enough.
+    # Go through the versions in order: each is made from the previous one, so one vector in memory is enough.
     for version in [] if is_lossy else sorted(left | refolding.steps.keys()):
         whole = refolding.come_to(version)
         if version in left:
@@ -58,7 +58,7 @@ def prove(run: Run, lineage: Lineage) -> Proof:
             else:
                 _compare(run, version, None if lineage.without_row(version) else whole, proof)
     if is_lossy:
-        proof.unproven, proof.why = sorted(left), "an eventual store overwrites updates, and the journal has them all"
+        proof.unproven, proof.why = sorted(left), "an eventual store overwrites updates that the journal has"
     return proof
 
 
@@ -87,7 +87,10 @@ class Refolding:
         """Copies of the versions that a later rollback returns to."""
 
     def come_to(self, version: int) -> Vector | None:
-        """Return the store's whole vector of a version, which the next call changes; None if a needed file is gone."""
+        """Return the store's whole vector at a version, or None if a needed file is missing.
+
+        The next call changes the vector.
+        """
         step = self.steps.get(version)
         if isinstance(step, RolledBack):
             good = self._good.get(step.to)
@@ -101,7 +104,7 @@ class Refolding:
         return self._whole
 
     def may_begin_at(self, version: int) -> bool:
-        """Begin with a version's snapshot if it is complete and no version is known; return whether that was done."""
+        """Start from the snapshot of a version if it is complete and no vector is known; return whether it worked."""
         if self._whole is not None or version not in self._lineage.bases:
             return False
         try:
@@ -125,5 +128,5 @@ class Refolding:
             kept = self._run.folder.kept_upload(update.version, update.workunit)
             what = "is damaged, or its base is gone" if kept.exists() else "is not kept"
             self._proof.why = self._proof.why or f"the upload of version {update.version} {what}"
-            # Later versions would be wrong from here on. `may_begin_at` continues with the next complete snapshot.
+            # Later versions would be wrong from here on. `may_begin_at` restarts from the next complete snapshot.
             self._whole = None

@@ -1,8 +1,7 @@
 """Rewrite rows that the journal has lost, from the store's records.
 
-A folder restored from an older copy has an older journal next to a store that continued. Its updates are in the
-weights, but without rows their subtasks would be trained once more. If the store lost its weights in between,
-they would be applied twice.
+If a folder is restored from an older copy, its journal is behind the store. Its updates are in the weights, but without
+rows their subtasks would be trained again. If the store then lost its weights, they would be applied twice.
 """
 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
@@ -26,7 +25,7 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
     """
     with RestoreLock(run.folder).restoring():
         known = expected_of(journal).version
-        # The usual case, one comparison: this runs with each start of a process.
+        # This is the usual case, and costs one comparison, because every process calls this when it starts.
         if store.version() <= known:
             return 0
         records = [
@@ -34,8 +33,8 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
             for one in store.records(known)
             if one.subtask != RESTORED and journal.find(UpdateApplied.key_of(one.subtask)) is None
         ]
-        # If the journal knows the workunits, only a server was killed between its fold and its row: the grid still has
-        # these uploads. An unknown workunit is the sign of an older journal.
+        # If the journal knows all workunits, a server was killed between a fold and its row, and the grid still has
+        # these uploads. An unknown workunit shows that the journal is an older copy.
         if all(journal.find(WorkunitCreated.key_of(one.workunit)) is not None for one in records):
             return 0
         # None of these uploads is kept, so the snapshot must be on the disk before the event makes it the base of all

@@ -25,12 +25,12 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
     Raises:
         WeightsFileError: The good version is damaged.
-        VcdlError: `make_newest` failed; the event may be in the journal then.
+        VcdlError: The weights could not be made. The event may already be in the journal.
     """
     lineage = _lineage(journal)
     later = lineage.after(collapse.to)
-    # The first time only what suspects touched is dropped. If the weights collapse again, the suspects were the wrong
-    # ones, and everything since the good version goes (decision 024).
+    # The first time, only updates of suspects and what followed from them are dropped. If the weights collapse again,
+    # the suspicion was wrong, and all updates since the good version are dropped (decision 024).
     bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).advance())
     event = RolledBack(
         version=_kept_newest(run, snapshots, lineage) + 1,
@@ -44,7 +44,7 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 
 def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack) -> RolledBack:
-    """Take a convicted host's updates back, like `roll_back`.
+    """Remove a convicted host's updates from the weights, with the same steps as `roll_back`.
 
     Updates that others trained from them are dropped and retrained.
     """
@@ -52,7 +52,7 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
     later, newest = lineage.after(action.to), _kept_newest(run, snapshots, lineage)
     dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
     convicted = [row.event for row in journal.stream(kinds=(HostConvicted,))]
-    # The conviction has planned these already. If they were named twice they would be trained twice.
+    # The conviction has already planned to retrain these. If they were listed twice, they would be trained twice.
     lies = {name for event in convicted if isinstance(event, HostConvicted) for name in event.again}
     event = RolledBack(
         version=newest + 1,
@@ -78,8 +78,8 @@ def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Seque
 
 
 def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> Sequence[UpdateApplied]:
-    """Return the updates of these versions, and those that started from a version with one of them in it."""
-    # An honest client that started from poisoned weights brings the poison along in its own (decision 060).
+    """Return the updates in `bad`, and every update that started from a version that contains one of them."""
+    # An honest client that started from poisoned weights has the poison in its own update (decision 060).
     return [update for update in updates if update.version in bad or update.base_version >= bad[0]]
 
 
@@ -97,7 +97,7 @@ def _dropped(
     Raises:
         WeightsFileError: Version `to` is damaged. It is checked here, before the decision to go back to it.
     """
-    # A rehearsal before the event is written: a rollback that cannot be carried out would leave the run without
+    # Rehearse the rollback before the event is written: if it could not be carried out, the run would be left without
     # weights.
     whole, left_out = whole_of(to, run), {update.version for update in bad}
     try:
@@ -115,7 +115,7 @@ def _lineage(journal: Journal) -> Lineage:
 
 def _kept_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
     """Keep a snapshot of the newest version of store and journal, in case it has to be evaluated; return its number."""
-    # Without a store there is nothing newer than the journal and the files.
+    # If the store is lost, nothing is newer than the journal and the files.
     with suppress(StoreLost):
         snapshots.keep_newest()
     return unused_version(run.folder, lineage) - 1

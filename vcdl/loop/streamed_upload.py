@@ -22,9 +22,8 @@
       ▼
     Assimilator                       run/kept_weights.py, journal/journal.py: update_applied, Results.done
 
-So an upload crosses memory once and is never held as a whole; nor is its base. The bytes that are measured are
-the very bytes that are folded in, whoever changes the file in between. Whether it may count is known at its
-end, and W is committed only then.
+So neither an upload nor its base is ever held in memory as a whole. Exactly the bytes that were measured are folded in,
+even if the file is changed in between. Whether an upload is accepted is known at its end, and W is committed only then.
 """
 
 import hashlib
@@ -52,11 +51,14 @@ from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
 
 _BUFFERS_KEPT = 16
-"""Buffers kept for reuse: an upload and its base for each of eight waiting uploads."""
+"""Buffers kept for reuse: enough for eight waiting uploads and their bases."""
 
 
 Judge = Callable[[float], None]
-"""Judges the norm of an upload. Raises Refused."""
+"""Judges the norm of an upload.
+
+Raises:
+    Refused: The norm is out of bounds."""
 
 
 class BufferPool:
@@ -86,16 +88,16 @@ class FoldSettings:
     """Decides which uploads are measured before they are folded."""
     transport: Transport = PLAIN
     most: int = 1
-    """The highest weight of one subtask, in passes over its shard, where a subtask counts as whole from a pass on."""
+    """The highest weight of one subtaskin passes over its shard. A subtask counts in full from one pass on."""
 
     @classmethod
     def of(cls, run: Run, measuring: Measuring) -> Self:
         return cls(run.layout, run.rule, measuring, run.transport, run.job.training.most_counted)
 
     def counted(self, fraction: float) -> float:
-        """Return the fraction of a subtask by which a rule weights an upload.
+        """Return the fraction by which a rule weights an upload.
 
-        A subtask that ended by time counts as whole from one pass on.
+        It is that of its subtask, but a subtask that ended by time counts in full from one pass on.
         """
         return min(1.0, self.most * fraction)
 
@@ -111,7 +113,7 @@ class BlockReader:
         self._facts = facts
         self._meter = NormMeter(layout)
         self.sum: Checksum | None = None
-        """The checksum of the client's weights; None if it is not needed."""
+        """The checksum of the client's weights, or None if it is not needed."""
         width = self._width(layout)
         self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
         """The client's weights and those of its base: one block, or all."""
@@ -175,12 +177,12 @@ class BlockReader:
 
 
 class TwiceReader(BlockReader):
-    """Reads a large upload once for each of two passes, and proves that both got the same bytes."""
+    """Reads a large upload from its file in each of two passes, and proves that both got the same bytes."""
 
     def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
         super().__init__(upload, layout, facts, buffers)
-        # A cryptographic hash and not the fast sum: a hostile client that can write to the file may search for bytes of
-        # an equal sum.
+        # This must be a cryptographic hash, not the fast checksum: a hostile client that can write to the file could
+        # search for bytes with an equal checksum.
         self._looked_at, self._read = hashlib.sha256(), hashlib.sha256()
         self._has_read = False
 
@@ -204,7 +206,7 @@ class WholeReader(BlockReader):
     """Keeps a small upload in memory from the first pass to the second."""
 
     _has_base: bool | None = None
-    """Whether the base was read too; None: nothing is read yet."""
+    """Whether the base was read too, or None if nothing is read yet."""
 
     @staticmethod
     def _width(layout: Layout) -> int:
@@ -268,7 +270,7 @@ class StreamedUpload(Change):
         if self._unfit is not None:
             return self._unfit
         if self._reader.is_changed:
-            return Refused(Refusal.UNREADABLE, "it was changed while it was read")
+            return Refused(Refusal.UNREADABLE, "the file changed while it was being read")
         try:
             if self._judge is not None:
                 self._judge(self.norm)
@@ -336,11 +338,11 @@ def opened_fold(
         facts: The facts about the upload.
         judge: Judges its norm; None for an upload that was applied before.
         buffers: The pool of a server that folds many uploads.
-        sums: Whether its checksum will be needed.
+        sums: Whether its checksum is needed.
 
     Raises:
         Refused: The upload cannot be read.
-        FileUnavailable: This machine cannot read an existing file, or its base is not there yet.
+        FileUnavailable: This machine cannot read an existing file, or its base does not exist yet.
     """
     layout, up = settings.layout, up_encoding(settings.transport, settings.layout)
     facts = replace(facts, fraction=settings.counted(facts.fraction))

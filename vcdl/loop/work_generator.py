@@ -1,7 +1,8 @@
 """The work generator carries out the coordinator's actions: workunits, snapshots, evaluations, the job's end.
 
 It writes the journal before it calls the grid. If it is killed in between, a workunit is announced and not submitted,
-never the other way round. The next process submits it, and so does the next step after a failed one, as on a full disk.
+never the other way round. The next process submits it, and so does the next step if this one fails, for example on a
+full disk.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ class WorkGenerator:
         self._unswept = 0
         """Number of events since unused weights were last removed."""
         self._may_be_behind = False
-        """Whether the store may not have followed a rollback in the journal."""
+        """Whether the journal may contain a rollback that the store has not followed."""
         self._is_handed_over = False
         """Whether the grid is known to have all workunits that the journal announces."""
         self._unreported: list[Recorded] = []
@@ -122,7 +123,7 @@ class WorkGenerator:
         return self._take_unreported()
 
     def look_again(self) -> None:
-        """Make the next step check that all files of the run are there."""
+        """Make the next step check that the grid has all workunits and that all snapshots exist."""
         self._is_handed_over = False
 
     def record_sent(self) -> None:
@@ -139,27 +140,27 @@ class WorkGenerator:
         """Apply the journal's new events, carry out the actions that are due, and return the events new to the caller.
 
         Raises:
-            Unavailable: Something cannot be reached; call again, as nothing was left half done.
+            Unavailable: Something cannot be reached; call again; nothing was left half done.
             VcdlError: The run cannot continue.
         """
         self._follow_new()
         if self._may_be_behind:
             self._finish_rollback()
-        # The folder is checked in every step, as a person may delete it while the run is under way.
+        # The folder is checked in every step, because somebody may delete it while the run is in progress.
         if not self._is_handed_over or not self._run.folder.snapshots.is_dir():
             self._repair_snapshots()
             self._hand_over()
         self._is_handed_over = False  # until the end of this step: after a failed one `_hand_over` runs again
         self._grid.refresh()
         # Actions follow from the state, so a second call may return more (decision 003). Each must show as an event
-        # that `_follow_new` finds: otherwise it would be returned again forever.
+        # that `_follow_new` finds: otherwise it would be returned forever.
         while actions := self._coordinator.actions(now_s, wanted := self._wanted()):
             self._carry_out(actions)
             self._follow_new()
             self._grid.refresh()
         if self._history.stop is None:
-            # Only after everything new is created: a second copy must not take the place of a subtask that no host has
-            # yet.
+            # Copy late subtasks only after everything new is created: a second copy must not take the place of a
+            # subtask that no host has yet.
             self._grid.replicate_late(queue_empty=len(self._history.open) < wanted)
         self._is_handed_over = True
         if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._history.stop is not None:
@@ -171,7 +172,7 @@ class WorkGenerator:
         return self._grid.open_wanted() - (0 if slots is None else self._coordinator.held_back(slots))
 
     def _discard_unused(self) -> None:
-        """Remove the weights that nothing refers to any more, from the disk and from the grid."""
+        """Remove weights that are no longer needed, from the disk and from the grid."""
         in_use = frozenset(self._coordinator.versions_in_use)
         # The grid forgets them first: its files are links to the snapshots, or named after them.
         if in_use != self._snapshots_in_use:
@@ -218,12 +219,12 @@ class WorkGenerator:
             return
         with folder_errors(run.folder.path):
             run.folder.snapshots.mkdir(exist_ok=True)
-        # The store still has the newest version. All others exist in files only.
+        # The store still has the newest version. All other versions exist in files only.
         missing.discard(snapshots.keep_newest())
         if run.job.pacing.kind == "rolling":
             begun = [workunit for workunit, name in self._history.open.items() if name.base_version in missing]
-            # The grid first: a workunit whose cancellation is in the journal is never checked again, and would run in
-            # vain.
+            # Tell the grid first: a workunit whose cancellation is in the journal is never checked again, and would
+            # keep running.
             self._grid.cancel(begun)
             self._journal.append(*map(WorkunitCancelled, begun))
             self._follow_new()
@@ -245,15 +246,16 @@ class WorkGenerator:
         )
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
-        # All of them together: the learning rate counts the workunits that are made at the same moment (decision 019).
+        # Create all of them in one step: the learning rate depends on how many workunits are created together (decision
+        # 019).
         self._create([action for action in actions if isinstance(action, Create)])
         for action in actions:
             match action:
                 case CloseEpoch(epoch):
                     self._keep(partial(EpochClosed, epoch))
                     self._follow_new()
-                    # Not before the snapshot is on the disk and in the journal: until then the uploads are all that a
-                    # lost store could be rebuilt from.
+                    # Delete the uploads only once the snapshot is on the disk and in the journal: until then a lost
+                    # store can be rebuilt from the uploads only.
                     if not self._run.job.keeps_uploads:
                         discard_kept_uploads(self._run.folder, self._coordinator.state.covered)
                 case EvaluateNewest():
@@ -267,8 +269,8 @@ class WorkGenerator:
                 case RollBack() | TakeBack():
                     self._roll_back(action)
                 case Stop(reason):
-                    # Before the row: a kill in between leaves open workunits, which are resubmitted, and the stop is
-                    # decided again. The other order would leave clients training for a job that is over.
+                    # Cancel before the row: a kill in between leaves open workunits, which are resubmitted, and the
+                    # stop is decided again. The other order would leave clients training for a job that is over.
                     self._grid.cancel(set(self._history.open))
                     self._keep(partial(StopDecided, reason.value))
                 case Finish():
@@ -288,19 +290,20 @@ class WorkGenerator:
         run, coordinator = self._run, self._coordinator
         with RestoreLock(run.folder).restoring():
             self._follow_new()  # every fold is in the journal now
-            # Rows that were written before this process had the lock may have changed what is due. The next call of
-            # `actions` sees them.
+            # Rows that were written before this process got the lock may have changed what is due. The next call of
+            # `actions` takes them into account.
             if coordinator.going_back != action:
                 return
             if isinstance(action, RollBack):
                 event = roll_back(run, self._snapshots, self._journal, action.collapse)
             else:
                 event = take_back(run, self._snapshots, self._journal, action)
-        # After the lock is released: the grid may be slow, and an upload that arrives meanwhile is superseded anyway.
+        # Cancel after the lock is released: the grid may be slow, and an upload that arrives meanwhile is superseded
+        # anyway.
         self._grid.cancel(event.overtaken(dict(coordinator.history.open)))
 
     def _finish_rollback(self) -> None:
-        """Make the version of a rollback whose process was killed after recording it."""
+        """Finish a rollback that was recorded before its process was killed: restore the store to its version."""
         if self._history.stop is None:
             restore_store(self._run, self._snapshots.store, self._journal)
         self._may_be_behind = False
@@ -312,7 +315,7 @@ class WorkGenerator:
         ends_by_time = self._run.job.training.target_s is not None
         items, events = [], []
         for create in creations:
-            # One read of the store for all of them, so that workunits of one moment share a base and its file.
+            # Read the store once for all of them, so that workunits created together share a base and its file.
             base_version = newest if create.base_version is None else create.base_version
             name = WorkunitName(self._run.name, create.epoch, create.shard, create.attempt, base_version)
             rate = self._coordinator.rate(create.epoch, create.shard, context)
@@ -320,7 +323,7 @@ class WorkGenerator:
             begins = self._history.trained[create.shard] if ends_by_time else None
             items.append(staged(self._run, name, rate, begins, self._coordinator.state.taken_for(create.epoch)))
             events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate, begins))
-        # The journal first (decision 004): the grid never has a workunit that the journal does not contain.
+        # The journal is written first (decision 004): the grid never has a workunit that the journal does not contain.
         self._journal.append(*events)
         self._grid.submit(items)
 
@@ -338,8 +341,8 @@ def _words_of_missing(versions: Sequence[int], folder: RunFolder) -> str:
     which = ", ".join(map(str, versions))
     return (
         f"the weights of {'version' if len(versions) == 1 else 'versions'} {which} are damaged, or were deleted from "
-        f"{folder.snapshots}, and the run needs them, to measure them or to train from them: put a copy back, and "
+        f"{folder.snapshots}, and the run still needs them to evaluate or to train: restore a copy of the files, and "
         f"`vcdl resume` continues. Without one, `vcdl export {for_shell(folder.path)} -o model.keras` writes the "
         "newest, and "
-        f"`vcdl run {for_shell(folder.job_file)} --out DIR` begins the job again"
+        f"`vcdl run {for_shell(folder.job_file)} --out DIR` restarts the job"
     )

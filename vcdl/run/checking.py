@@ -34,16 +34,15 @@ _DATA_COPIES = 2
 """Copies of the data in the process that loads and cuts them, so that its memory is not underestimated."""
 _SHARED_BYTES = 512 << 20
 """Memory of a local run that does not grow with its workers: the process with the data, the parameter server and the
-backend's shared pages. A run of digits on one worker took 0.5 GB in all, since pages are shared."""
+backend's shared pages. A run of digits on one worker took only 0.5 GB in all, because pages are shared."""
 _EPOCHS_KEPT = 3
-"""Epochs whose uploads a rollback may need while training goes well: the current one, and the one before until its end
-is measured. Collapses may need more."""
+"""Epochs whose uploads a rollback may need while training goes well: the current one, and the previous one until its
+end is evaluated. After a collapse it may need more."""
 _UNLIKE = 0.25
 """Label entropy of a shard as a fraction of that of all samples, below which late uploads are worth more damping.
 
-Decision 148: shards of a Dirichlet cut have 0.1 to 0.2 with a concentration of 0.02, which gains by it, and 0.35 to 0.4
-with 0.1, which does not.
-"""
+Decision 148: shards of a Dirichlet cut have 0.1 to 0.2 with a concentration of 0.02, where more damping helps, and 0.35
+to 0.4 with 0.1, where it does not."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,17 @@ class Checked:
     """The model's outputs: classes, or numbers to predict."""
     parameters: int
     optimizer: str
-    """The optimizer's name; the task's default where the job names none."""
+    """The optimizer's name; the task's default if the job names none."""
     peak_rate: float
     """The job's learning rate before it is raised."""
     rate_trials: tuple[int, ...] | None
-    """Step counts of the trials that may choose how far the rate is raised; empty: the job is too small for a trial, or
-    its steps are too expensive; None: the job file sets the rate."""
+    """Step counts of the trials that may choose how far the rate is raised. Empty if the job is too small for a trial
+    or its steps are too expensive; None if the job file sets the rate."""
     kept_bytes: int
-    """Upper bound on the bytes of uploads and weights that `retention > uploads: all` keeps; 0 without it."""
+    """Upper bound on the bytes of uploads and weights that `retention > uploads: all` keeps, or 0 without it."""
     rollback_bytes: int
-    """Bytes of uploads and weights that a job of strangers keeps for a rollback, while epochs end well; 0 in other
-    jobs."""
+    """Bytes of uploads and weights that a job for strangers keeps for a rollback while training goes well, or 0 for
+    other jobs."""
     trust: Mapping[str, str]
     """Command → whose machines train the job: as the job file says, or as the command resolves `auto`."""
     memory_bytes: int
@@ -88,7 +87,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     Raises:
         JobError, DataError, ModelError, StoreError: The job cannot run.
     """
-    # Before the imports, which take seconds, so that errors in file and store are reported at once.
+    # This comes before the imports, which take seconds, so that errors in the job file and the store are reported
+    # immediately.
     job, elsewhere = load_job(job_file, overrides), load_job(job_file, overrides, SMALL_FLEET)
     store = asked_settings(job, RunFolder(Path(job.name)))
     check_usable(store)
@@ -115,13 +115,13 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
     footprint = footprint_of(trainer.model)
     training_bytes = footprint.memory_bytes(job.training.batch_size, shard_bytes, WORKER_BACKEND_BYTES)
-    # Nothing is cut here. The mean size of the shards is enough to estimate how long a trial may be.
+    # Nothing is cut here: the mean size of the shards is enough to estimate how long a trial may be.
     shard_samples = [len(dataset.x_train) // job.data.shards] * job.data.shards
     trials = trial_lengths(job.training, shard_samples, job.stop.epochs, footprint)
-    # One more than the workers: the evaluator, which holds a model and its data too.
+    # One more than the workers: the evaluator also needs memory for a model and its data.
     memory_bytes = _SHARED_BYTES + (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
-    # A job with code of its own is refused by the other kinds, however they would resolve `auto`.
+    # The other kinds of run refuse a job with its own code, however they would resolve `auto`.
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
     trust = {kind.begun_by: job.trusting(kind.trust).trust.kind for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
@@ -149,7 +149,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
             *_unlike_notes(job, dataset),
             *_embedding_notes(job.training.optimizer.name, fit.model.json),
             *_memory_notes(memory_bytes, available_memory_bytes()),
-            # Both cuts often give the same note, which is shown once.
+            # Both cuts often give the same note; show it once.
             *dict.fromkeys(
                 note for cut in cuts.values() for note in _notes(len(dataset.x_train) // cut.data.shards, cut.training)
             ),
@@ -175,8 +175,8 @@ def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
     batches = steps_of(shard_samples, training.batch_size, training.local_epochs)
     if left := batches % training.batches_a_step:
         yield (
-            f"a subtask has {batches} batches, and {ACCUMULATION} is {training.batches_a_step}: its last {left} count "
-            "for nothing; take a divisor"
+            f"a subtask has {batches} batches, and {ACCUMULATION} is {training.batches_a_step}: the last {left} are "
+            "not used; choose a divisor of {batches}"
         )
 
 
@@ -197,16 +197,17 @@ def _unlike_notes(job: Job, dataset: "Dataset") -> Iterator[str]:
 def _sequence_notes(task: Task) -> Iterator[str]:
     if task == "sequence":
         yield (
-            "a model that answers at each place of a sequence loses more than others on many slots: a Transformer over "
-            "characters 2 points of accuracy on ten, with 8 rounds of uploads for each, and 18 on forty, with one"
+            "a model with an output for each position of a sequence loses more accuracy than others on many slots: a "
+            "Transformer over characters lost 2 points on ten slots with 8 rounds of uploads each, and 18 points on "
+            "forty slots with one round"
         )
 
 
 def _embedding_notes(optimizer: str, model: str) -> Iterator[str]:
     if optimizer.lower() in ("sgd", "adagrad") and '"Embedding"' in model:
         yield (
-            f"the model has an embedding, and {optimizer} trains it: on ten slots sgd and adagrad lost 9 to 35 points "
-            "of accuracy on texts to their own serial training, adam none"
+            f"{optimizer} trains an embedding: on texts and ten slots, sgd and adagrad lost 9 to 35 points of accuracy "
+            "compared with their own serial training, adam none; consider adam"
         )
 
 
@@ -223,7 +224,8 @@ def _worker_notes(job: Job) -> Iterator[str]:
     if job.grid.workers != "auto" and workers > min(cores, job.data.shards):
         yield (
             f"grid > workers is {workers}, and this machine has {plural(cores, 'core')}, the job "
-            f"{plural(job.data.shards, 'shard')}: each worker holds Keras and the model, and those beyond wait"
+            f"{plural(job.data.shards, 'shard')}: each worker needs memory for Keras and the model, and the "
+            "surplus workers stay idle"
         )
 
 
@@ -231,9 +233,9 @@ def _shown_passwords(job_file: Path, job: Job, overrides: Sequence[str]) -> Iter
     _, password = split_password(job.store.url or "")
     if not password:
         return
-    cure = f"take it out of the URL and set {PASSWORD_VARIABLE}"
-    # The command line is worse than a readable file: any user sees it without looking for it.
+    cure = f"remove it from the URL and set {PASSWORD_VARIABLE}"
+    # The command line is worse than a readable file: any user may see it by chance.
     if any(password in setting for setting in overrides):
-        yield f"the store's password is in --set, which every user of this machine sees while vcdl runs (ps); {cure}"
+        yield f"the store's password is in --set, which every user of this machine can see while vcdl runs (ps); {cure}"
     elif job_file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        yield f"{job_file} has the store's password in it, and other users of this machine may read it; {cure}"
+        yield f"{job_file} contains the store's password, and other users of this machine may read the file; {cure}"

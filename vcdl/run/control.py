@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # help must not import what reads job files
     from vcdl.job import Job
 
 TIMEOUT_S = 60.0
-"""Seconds to wait, because a run answers only between steps: checkpoints take a few, importing Keras and a final
-evaluation longest."""
+"""Seconds to wait, because a run reacts only between steps: a checkpoint takes a few seconds; importing Keras and a
+final evaluation take longest."""
 
 
 def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
@@ -35,7 +35,8 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
     pid = folder.running_pid
     if pid is None or not ask_to_pause(folder):
         return False
-    # Not "until the lock is free": another process may have resumed the run in the meantime, which is as good.
+    # Not "until the lock is free": another process may have resumed the run in the meantime, which also shows that the
+    # other one has stopped.
     if not wait_until(lambda: folder.running_pid != pid, timeout_s):
         raise RunFolderError(
             f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
@@ -46,7 +47,7 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
 
 
 def ask_to_pause(folder: RunFolder) -> bool:
-    """Ask a run to pause without waiting; return False if there is nothing to pause.
+    """Ask a run to pause without waiting; return False if it is finished or no process drives it.
 
     Raises:
         RunFolderError: The folder cannot be read or written.
@@ -59,7 +60,7 @@ def ask_to_pause(folder: RunFolder) -> bool:
 
 
 def release(folder: RunFolder) -> bool:
-    """Let the daemons of a BOINC project continue a job; return False if it is finished.
+    """Let the daemons of a BOINC project continue a job; return False if it finished successfully.
 
     Raises:
         JournalError: The journal cannot be read or written.
@@ -85,8 +86,8 @@ def _take_back(folder: RunFolder, timeout_s: float) -> bool:
         return False
     if not wait_until(lambda: read_report(folder).history.paused, timeout_s):
         raise RunFolderError(
-            f"{shown(folder.path)} is asked to stop, but the project's work generator has not done it after "
-            f"{timeout_s:g} s: it will when it runs (bin/start starts it) and can continue the job: "
+            f"{shown(folder.path)} has been asked to stop, but the project's work generator has not reacted within "
+            f"{timeout_s:g} s: it will do so once it runs (bin/start starts it) and can process the job: "
             "see log_HOST/vcdl_work_generator.log"
         )
     return True
@@ -101,12 +102,12 @@ LOCAL_KEYS = (_RATE, "grid.workers", "grid.timeout_s", "grid.servers", *_ANY)
 """The keys of a paused local run that may be changed, by `vcdl set` for instance."""
 _EPOCHS = "stop.epochs"
 _WHY = (
-    "what else a job says is in its workunits, weights and measures already: `vcdl run` its job.yaml with --set and "
-    "another --out begins it anew"
+    "everything else already determines workunits, weights and results: start a new run of its job.yaml by `vcdl run` "
+    "with --set and another --out"
 )
 _WHY_EPOCHS = (
-    "the learning rate and alpha take their course over all epochs. To end sooner set stop.wall_time_s, stop.patience "
-    "or stop.target, or `vcdl stop` it; to train longer, begin a job with `model: {from: RUN}` after its end"
+    "the learning rate and alpha follow schedules over all epochs. To end sooner, set stop.wall_time_s, stop.patience "
+    "or stop.target, or use `vcdl stop`; to train longer, start a job with `model: {from: RUN}` after its end"
 )
 
 
@@ -119,15 +120,15 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
     """Change settings, each `KEY=VALUE`, and return the changed keys with old and new value.
 
     Raises:
-        JobError: A setting cannot be changed, or not to that value.
-        RunFolderError: The run is over, or runs without daemons.
+        JobError: A setting cannot be changed, or the value is invalid.
+        RunFolderError: The run is finished, or a process that does not follow changes is running it.
         JournalError: The change cannot be recorded.
     """
     from vcdl.job import load_frozen_job, save_job
 
     asked = list(dict.fromkeys(".".join(setting.partition("=")[0].strip().split(".")[:2]) for setting in settings))
     before = load_frozen_job(folder.job_file)
-    job = load_frozen_job(folder.job_file, settings)  # first: a key that does not exist is refused with the nearest one
+    job = load_frozen_job(folder.job_file, settings)  # first: an unknown key is refused with the nearest known one
     _check_changes(folder, before, asked)
     old, new = _flat(before), _flat(job)
     changed = {key: (old.get(key), new.get(key)) for key in asked if old.get(key) != new.get(key)}
@@ -148,12 +149,12 @@ def _check_changes(folder: RunFolder, job: "Job", asked: Sequence[str]) -> None:
         raise RunFolderError(f"{shown(folder.path)} is finished: there is nothing left to change")
     if not folder.kind.has_daemons and (pid := folder.running_pid) is not None:
         raise RunFolderError(
-            f"process {pid} runs {shown(folder.path)}: `vcdl stop`, then this again, then `vcdl resume`"
+            f"process {pid} runs {shown(folder.path)}: use `vcdl stop`, repeat this command, then use `vcdl resume`"
         )
     if _RATE in asked and job.is_for_strangers:
         raise JobError(
-            f"{_RATE} cannot be changed in {shown(folder.path)}: what strangers may upload was measured at its rate; "
-            "begin a run of its own"
+            f"{_RATE} cannot be changed in {shown(folder.path)}: the bounds on strangers' uploads were measured at "
+            "the old rate; start a new run"
         )
 
 

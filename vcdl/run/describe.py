@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _SHOWN = ("training", "update", "transport", "pacing", "stop", "validate")
 """Sections of the job file that change the outcome of the training."""
 _HDF5_BYTES = 500
-"""Size of a weights file without its weights, because HDF5's structures and the header come on top."""
+"""Bytes of a weights file in addition to its weights, for HDF5's structures and the header."""
 _NPZ_BYTES = 500
-"""Size of a shard without its samples, because the two arrays' headers and the archive's directory come on top."""
+"""Bytes of a shard in addition to its samples, for the headers of the two arrays and the archive's directory."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class FileFacts:
     size_bytes: int
     """Estimated bytes: weights as if compression saved nothing, and a shard of average length."""
     once: bool = False
-    """Whether a client downloads the file for its first subtask only."""
+    """Whether a client downloads the file only once, for its first subtask."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class LayerFacts:
     """A layer with weights."""
 
     path: str
-    """The layer's name after those of the models around it; patterns of `model > train` and `lora` may use it."""
+    """The layer's name, preceded by those of the models that contain it; patterns of `model > train` and `lora` may use
+    it."""
     parameters: int
     trainable_parameters: int
 
@@ -68,7 +69,7 @@ class ShardFacts:
     samples: int
     """Training samples in all shards together."""
     smallest: int | None
-    """Samples in the smallest shard; None (unknown) where shards are cut by labels or by a column."""
+    """Samples in the smallest shard, or None if that is unknown because shards are cut by labels or by a column."""
     largest: int | None
     validation_samples: int
     test_samples: int
@@ -108,11 +109,11 @@ class Description:
 def describe_job(job: "Job", start: Any = None) -> Description:
     """Describe a job.
 
-    A named data set is not read. Of a `.npz` file, the headers and the labels are read.
+    A named data set is not read. Only the headers and the labels of a `.npz` file are read.
 
     Args:
         job: The job.
-        start: The Keras model of the run that it continues from; None: it starts anew.
+        start: The Keras model of the run that the job continues from, or None if it starts from fresh weights.
 
     Raises:
         DataError, ModelError: The data or the model cannot be used.
@@ -125,7 +126,8 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.models.trained import layer_paths
 
     facts = load_data_with_model_classes(job, facts_of)
-    # Before the model is built: that takes seconds, and whether the samples are too few follows from two numbers.
+    # Compute this before the model is built, which takes seconds: whether there are too few samples follows from two
+    # numbers.
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid" and job.data.by is None)
     model_json = build_model_json(
         job.model, facts.input_shape, facts.outputs, job.data.task, start, job.training.precision
@@ -136,7 +138,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
     update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)
-    # In the order of INPUT_FILES, as `zip` below pairs them.
+    # Keep the order of INPUT_FILES, because `zip` below pairs them.
     sizes = (len(_workunit(job, facts, places).to_json()), len(model_json.encode()), params_bytes, shard_bytes)
     return Description(
         job=job.name,
@@ -167,7 +169,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
 
 
 def model_ends(taken: InputShape, given: Outputs) -> tuple[str, str]:
-    """Return words for a model's input and output: `samples of shape (28, 28)`, `10 outputs`."""
+    """Describe a model's input and output, for example as `samples of shape (28, 28)` and `10 outputs`."""
     return f"samples of shape {shown_shape(taken)}", plural(count_of(given), "output")
 
 
@@ -197,7 +199,7 @@ def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
     """Return a normalisation of the same size as the job's."""
     if not isinstance(shape, tuple):
         return Normalisation(inputs=tuple((name, _normalisation(one, normalise)) for name, one in shape.items()))
-    # The values do not matter, only how many digits they take in the JSON: one scale for all, or one a column.
+    # The values do not matter, only how many digits they take in the JSON: a single scale, or one for each column.
     by_column = normalise == "standardise" or (normalise == "auto" and len(shape) == 1)
     numbers = shape[-1] if by_column else 1
     return Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers)

@@ -24,7 +24,7 @@ from vcdl.run.results import leave_results
 
 
 def results_of(folder: RunFolder) -> Report | None:
-    """Return the figures of a run that has nothing left to do, or None if it continues or failed.
+    """Return the report of a run that finished successfully, or None if it is unfinished or failed.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -43,7 +43,7 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
         KeyboardInterrupt: Ctrl-C before the first subtask or while results are written, or a second Ctrl-C.
     """
     # The summary goes first: its existence means "finished", and a retry that is killed must not look finished.
-    if not _has_ended(folder):  # else it was killed while it wrote its results
+    if not _has_ended(folder):  # otherwise it was killed while it wrote its results
         folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
         if _driver(folder)(folder, observer) is None:
             return None
@@ -51,13 +51,13 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
 
 
 def _has_ended(folder: RunFolder) -> bool:
-    """Return whether only results are left to write, without reading a long journal as a whole.
+    """Return whether only the results are left to write. The check avoids reading a long journal.
 
     Raises:
         JournalError: The journal cannot be read.
     """
     with journal_of(folder) as journal:
-        # An index answers most calls. Only for a run that has finished once is the journal read, to see whether it was
+        # An index answers most calls. The journal is read only if the run has finished once, to see whether it was
         # reopened.
         if journal is None or not journal.newest(RunFinished.kind, 1):
             return False
@@ -66,8 +66,8 @@ def _has_ended(folder: RunFolder) -> bool:
 
 
 def note_pause(folder: RunFolder) -> None:
-    """Record the pause in the journal, unless it is there: otherwise the run would look killed."""
-    # The loop writes the row itself when it pauses in good order. This is for an interrupt before or after it.
+    """Record the pause in the journal, unless it is recorded: otherwise the run would look killed."""
+    # The loop writes the row when it pauses regularly. This covers an interrupt before or after the loop.
     if not read_report(folder).history.paused:
         journal = Journal.at(folder.journal_file)
         with suppress(JournalUnavailable):  # then it looks killed, and can be resumed as well
@@ -82,7 +82,7 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     if job.is_for_strangers:
         tried, look = "every host that tried a shard failed at it", "see which and at what by `vcdl hosts`"
     cure = resume_hint(folder)
-    if folder.kind.has_wall_clock:  # a simulation is started again, with other settings
+    if folder.kind.has_wall_clock:  # a simulation is simply restarted with other settings
         cure += "; change a setting by `vcdl resume --set training.learning_rate=…`"
     return VcdlError(
         f"{tried}{last}; the results are those of the updates before it. {look}, fix the cause, and {cure}"
@@ -103,13 +103,13 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
 @contextmanager
 def discarded_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove the files of a run if the block raises a VcdlError or an OSError before the run is prepared.
+    """Remove a run's files if the block raises a VcdlError or an OSError before the run is prepared.
 
     The caller holds the folder's RunLock.
 
     Args:
         folder: The run's folder.
-        is_new: The folder itself was created for the run, and is removed too.
+        is_new: Whether the folder was created for the run, and is therefore removed too.
     """
     try:
         yield
@@ -134,7 +134,7 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
     """Create a new run in a folder, and yield the job as the run follows it, with the folder locked.
 
-    If the block fails before the first subtask, the run's files are removed.
+    If the block fails before the run is prepared, the run's files are removed.
 
     Raises:
         RunFolderError, PluginError, JobError: The run cannot start.
@@ -147,7 +147,7 @@ def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
         if folder.job_file.exists():  # another process has started a run here meanwhile
             raise unfinished(folder.path)
         with discarded_if_refused(folder, is_new=is_new):
-            # The kind before the job file: a folder that is killed in between has no job yet, and never one of the
-            # wrong kind (decision 022).
+            # Write the kind before the job file: if the process is killed in between, the folder has no job, but never
+            # a job of the wrong kind (decision 022).
             folder.create(kind)
             yield freeze(job.trusting(folder.kind.trust), folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 from vcdl.errors import DISK_FULL, ExitCode, VcdlError, file_cure, without_passwords
 
 _FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
-"""States of the machine, not bugs: a full or read-only disk, missing rights."""
+"""Conditions of the machine, not bugs: a full or read-only disk, or missing permissions."""
 _BACKENDS = ("tensorflow", "jax", "torch")
 _PACKAGES = "keras tensorflow-cpu tensorflow jax torch numpy h5py pydantic click rich"
 
@@ -28,11 +28,11 @@ def describe_error(error: Exception) -> tuple[str, ExitCode]:
 
 
 def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
-    """Name the extra that installs Keras's backend, if that is missing: `pip install vcdl` alone installs none."""
+    """Name the extra that installs a missing backend of Keras: `pip install vcdl` alone installs none."""
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if missing not in _BACKENDS:
         return None
-    cure = "`pip install 'vcdl[cpu]'` brings TensorFlow; to take another that is installed, set KERAS_BACKEND"
+    cure = "`pip install 'vcdl[cpu]'` installs TensorFlow; to use another backend that is installed, set KERAS_BACKEND"
     return f"Keras has no backend: {missing} is not installed; {cure}", ExitCode.BAD_MODEL
 
 
@@ -40,11 +40,11 @@ def _damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
     """Find the `.pyc` file that a full disk truncated: Python fails on every later import of its module."""
     if not isinstance(error, EOFError):
         return None
-    # EOFError says no file name. Only the import system's own frame knows which file it was reading.
+    # EOFError contains no file name. Only the import system's frame knows which file it was reading.
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "get_code")
     for frame in frames:
         if path := frame.f_locals.get("bytecode_path"):
-            return f"{path} is cut short, as Python leaves it on a full disk: remove it", ExitCode.BAD_FOLDER
+            return f"{path} is truncated, probably because the disk was full: remove it", ExitCode.BAD_FOLDER
     return None
 
 
@@ -66,7 +66,7 @@ def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _bug(error: Exception) -> tuple[str, ExitCode]:
-    # One line, and not the whole text: a library may put megabytes of tensors into its message.
+    # Keep one line and not the whole text: a library may put megabytes of tensors into its message.
     what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
     return f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG
 
@@ -75,7 +75,7 @@ def write_bug_report(error: BaseException) -> str:
     """Write traceback and versions, without passwords, to a new file in the temporary folder.
 
     Returns:
-        The file's path, or a sentence that none could be written.
+        The file's path, or a text that explains why there is none.
     """
     text = "\n".join(
         [
@@ -87,8 +87,7 @@ def write_bug_report(error: BaseException) -> str:
         ]
     )
     try:
-        # A name that cannot be guessed: the folder is open to all users, and a link under a known name would lead
-        # elsewhere.
+        # The name cannot be guessed: all users can write to the folder, and could place a link under a known name.
         with tempfile.NamedTemporaryFile(
             "w", prefix="vcdl-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
         ) as file:
@@ -112,11 +111,11 @@ def versions() -> list[str]:
 
 
 def how_it_died(status: int, peak_bytes: int | None = None) -> str:
-    """Return words for the exit status of a child process.
+    """Describe the exit status of a child process.
 
     Args:
         status: The status, negative for a signal.
-        peak_bytes: The most memory that it used; None: unknown.
+        peak_bytes: The most memory that it used, or None if unknown.
     """
     from vcdl.client.memory import available_memory_bytes
     from vcdl.report.wording import size
@@ -135,7 +134,7 @@ def how_it_died(status: int, peak_bytes: int | None = None) -> str:
 
 
 def peak_bytes_of(pid: int) -> int | None:
-    """Return the most bytes of memory that a running process has used, or None where the system does not report it."""
+    """Return the most bytes of memory that a running process has used, or None if the system does not report it."""
     from vcdl.client.memory import number_in
 
     peak_kib = number_in(Path(f"/proc/{pid}/status"), "VmHWM:")

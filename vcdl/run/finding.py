@@ -17,14 +17,14 @@ _NAME_LENGTH = 63
 """Longest name of a job, because the schema allows no more (vcdl.job.schema)."""
 SUBMITTED = Path("vcdl/runs")
 """The folder of jobs within a BOINC project."""
-_NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
+_NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or start one with `vcdl run`"
 _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` starts one"
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
     """Return the run in a folder, or the project's job of that name; without a path, the newest running run.
 
-    If none is running, that is the newest run.
+    If no run is running, return the newest run.
 
     Raises:
         RunFolderError: There is no such run.
@@ -35,7 +35,7 @@ def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_fi
     if not found:
         raise no_run(project_dir)
     return RunFolder.existing(
-        # A person at the terminal means a running run, even if files of a finished one changed later.
+        # A user at the terminal means a running run, even if files of a finished one changed later.
         max(found, key=lambda folder: (running_first and folder.running_pid is not None, _changed_s(folder))).path
     )
 
@@ -76,10 +76,10 @@ def new_run(name: str) -> RunFolder:
     """Return a folder for a new run: runs/NAME, or runs/NAME-2, ….
 
     Raises:
-        RunFolderError: One of these runs is unfinished.
+        RunFolderError: One of these runs is unfinished, or no name is free.
     """
     for path in (RUNS / longer for longer in numbered_names(name)):
-        # Resolved: the run keeps working when the process changes its current folder.
+        # Resolve the path, so that the run keeps working when the process changes its current folder.
         if not holds_anything(path):
             return RunFolder(path.resolve())
         folder = RunFolder(path)
@@ -89,7 +89,7 @@ def new_run(name: str) -> RunFolder:
 
 
 def folder_for(name: str, out: Path | None) -> RunFolder:
-    """Return the folder for a new run: `out`, or that of `new_run`.
+    """Return the folder for a new run: `out`, or the result of `new_run` if it is None.
 
     Raises:
         RunFolderError: The folder has other content, or an unfinished run.
@@ -105,7 +105,7 @@ def folder_for(name: str, out: Path | None) -> RunFolder:
 
 
 def unfinished(path: Path) -> RunFolderError:
-    """Return the error that an unfinished run is in the way, with the command to resume it."""
+    """Return the error that an unfinished run already uses the folder, with the command to resume it."""
     return RunFolderError(
         f"{path} holds a run that is not finished: continue with `vcdl resume {quoted(path)}`, or choose another "
         "folder with --out"
@@ -116,7 +116,8 @@ def holds_anything(path: Path) -> bool:
     """Return whether a path has content that must be kept: more than an empty folder or a run that never started."""
     if not path.is_dir():
         return path.exists()
-    # These are written before the job file. A process that was killed there has left nothing worth keeping.
+    # These files are written before the job file. If they are alone, the process was killed before it made anything
+    # worth keeping.
     return any(final_name(entry.name) not in ("run.lock", "host", "given") for entry in path.iterdir())
 
 
@@ -132,7 +133,7 @@ def quoted(path: Path) -> str:
 
 
 def resume_hint(folder: RunFolder) -> str:
-    """Return a clause, without a full stop, that says how to resume an unfinished run.
+    """Return a clause, without a full stop, that tells how to resume an unfinished run.
 
     Raises:
         RunFolderError: The run's kind is unknown.

@@ -1,9 +1,9 @@
-"""The folder of a run: where everything lies, and the locks of its processes.
+"""The folder of a run: its files, and the locks of its processes.
 
-job.yaml        the resolved job, frozen when the run began
+job.yaml        the resolved job, frozen when the run started
 store_password  the password of the store that job.yaml names; only the owner may read it
 host            the kind of the run (vcdl.run.kind), in one word; written before anything else
-model.json      the model, as Keras JSON           frozen.h5      its weights that no training changes, if any
+model.json      the model, as Keras JSON           frozen.h5      its frozen weights, if any
 prepared.json  its layout, the shards' sizes, the normalisation
 given/          the model and the arrays of `vcdl.train`, with a job file that names them
 data/           shards/ (with shards.json), validation.npz, test.npz, statistics.npz
@@ -41,7 +41,7 @@ from vcdl.wire.workunit import FROZEN_FILE
 
 _LOCK_FILE = "run.lock"
 _WAIT_S = 0.5
-"""`running_pid` holds the lock for microseconds, which must not keep a run out."""
+"""Seconds to wait for the lock, because `running_pid` holds it for microseconds, which must not prevent a run."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RunFolder:
         """Return the folder of an existing run.
 
         Raises:
-            RunFolderError: There is no run in it.
+            RunFolderError: The folder does not exist or contains no run.
         """
         folder = cls(path.resolve())
         if not path.exists():
@@ -68,15 +68,15 @@ class RunFolder:
 
     job_file = Below("job.yaml")
     store_password_file = Below("store_password")
-    """Exists only where the job file's URL of the store had a password."""
+    """Only exists if the store's URL in the job file had a password."""
     store_claim_file = Below("store_claim.json")
-    """The claim on weights that lie elsewhere (vcdl.run.store_claim); exists only with such a store."""
+    """The claim on weights that are stored elsewhere (vcdl.run.store_claim); only exists with such a store."""
     kind_file = Below("host")
     """The name of the run's kind, written before anything else."""
 
     @property
     def kind(self) -> RunKind:
-        """The kind of the run; LOCAL while the folder does not name one.
+        """The kind of the run, or LOCAL if the folder does not name one.
 
         Raises:
             RunFolderError: The kind is unknown.
@@ -93,7 +93,7 @@ class RunFolder:
         if name not in RUN_KINDS:
             raise RunFolderError(
                 f"{self.path} is a run of the kind {name[:40]!r}, which this version of vcdl does not know: "
-                f"use the version that began it; {RUN_KINDS.how_to_add}"
+                f"use the version that started it; {RUN_KINDS.how_to_add}"
             )
         try:
             return RUN_KINDS[name]
@@ -120,9 +120,9 @@ class RunFolder:
             raise unreadable(self.model_file, error) from error
 
     frozen_file = Below(FROZEN_FILE)
-    """The weights that no training changes; exists only where there are any."""
+    """The weights that no training changes; only exists if there are any."""
     prepared_file = Below("prepared.json")
-    """The facts found by the preparation. A run is prepared once this file exists, as it is written last."""
+    """The facts found by the preparation. A run is prepared once this file exists, because it is written last."""
     shards = Below("data", "shards")
 
     def shard(self, number: int) -> Path:
@@ -132,7 +132,7 @@ class RunFolder:
     validation_file = Below("data", "validation.npz")
     test_file = Below("data", "test.npz")
     statistics_file = Below("data", "statistics.npz")
-    """The samples of vcdl.run.own_statistics; exists only where the server computes statistics itself."""
+    """The samples of vcdl.run.own_statistics; only exists if the server computes the statistics."""
     journal_file = Below("journal.db")
     store = Below("store")
     snapshots = Below("snapshots")
@@ -142,7 +142,7 @@ class RunFolder:
         return self.snapshots / f"params_v{version:06d}.h5"
 
     def snapshot_versions(self) -> list[int]:
-        """Return the versions that have a snapshot in numerical order: from a million on, names sort differently."""
+        """Return the versions that have a snapshot, in numerical order (from a million on, names sort differently)."""
         return sorted(int(path.stem.removeprefix("params_v")) for path in self.snapshots.glob("params_v*.h5"))
 
     def state_snapshot(self, version: int) -> Path:
@@ -150,18 +150,18 @@ class RunFolder:
         return self.snapshots / f"state_v{version:06d}.h5"
 
     reference_update_file = Below("snapshots", "reference_update.h5")
-    """The reference update; exists only where the rule asks for it."""
+    """The reference update; only exists if the rule asks for it."""
     downloads = Below("downloads")
-    """Weights in the form that clients download; exists only where that differs from the snapshots' form."""
+    """Weights in the form that clients download; only exists if that differs from the form of the snapshots."""
 
     def download(self, version: int) -> Path:
         """Return the path of a version's weights as clients get them."""
         return self.downloads / f"params_v{version:06d}.h5"
 
     verify = Below("verify")
-    """The files of a subtask that the evaluator retrains for verification; exists only meanwhile."""
+    """The files of a subtask that the evaluator retrains for verification; only exists while it does."""
     own_uploads = Below("own")
-    """Updates of subtasks that the server trained itself; exists only in jobs for strangers in which hosts kept
+    """Updates of subtasks that the server trained itself; only exists in jobs for strangers in which hosts kept
     failing."""
 
     def own_upload(self, workunit: str) -> Path:
@@ -172,15 +172,15 @@ class RunFolder:
     uploads = Below("uploads")
 
     def waiting_uploads(self) -> list[Path]:
-        """Return the files in `uploads`. One that is still being written has a hidden name and is left out."""
+        """Return the files in `uploads`. Files that are still being written have hidden names and are omitted."""
         return list(self.uploads.glob("[!.]*.h5"))
 
     kept_uploads = Below("kept")
-    """Uploads that were applied; exists only in runs whose store may lose its memory, that are for strangers, or that
-    keep all uploads."""
+    """Uploads that were applied. The folder only exists in runs whose store may lose its memory, that are for
+    strangers, or that keep all uploads."""
 
     def kept_upload(self, version: int, workunit: str) -> Path:
-        """Return the path of an applied upload, by the version that it made."""
+        """Return the path of an applied upload, whose name contains the version that it made."""
         return self.kept_uploads / f"v{version:06d}_{workunit}.h5"
 
     def versions_of_kept_uploads(self) -> list[tuple[Path, int]]:
@@ -201,7 +201,7 @@ class RunFolder:
     tensorboard = Below("tensorboard")
 
     def make(self) -> None:
-        """Create the folder alone, so that it can be locked.
+        """Create only the folder itself, so that it can be locked.
 
         Raises:
             RunFolderError: It cannot be created.
@@ -225,7 +225,7 @@ class RunFolder:
 
     @property
     def running_pid(self) -> int | None:
-        """The id of the process that runs this folder now; None: no process does.
+        """The id of the process that runs this folder now, or None.
 
         Raises:
             RunFolderError: The folder cannot be read.
@@ -240,7 +240,7 @@ class RunIsBusy(RunFolderError):
     def __init__(self, folder: RunFolder, pid: int) -> None:
         super().__init__(
             f"{folder.path} is being run by process {pid}: wait for it, end it with "
-            f"`vcdl stop {shlex.quote(str(folder.path))}`, or take another folder"
+            f"`vcdl stop {shlex.quote(str(folder.path))}`, or use another folder"
         )
         self.pid = pid
 
@@ -253,7 +253,7 @@ class RunLock:
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        """Take the lock.
+        """Acquire the lock.
 
         Raises:
             RunIsBusy: Another process holds it.
@@ -261,8 +261,8 @@ class RunLock:
         """
         with ExitStack() as held, folder_errors(self._folder.path):
             lock = held.enter_context(FileLock(self._folder.path / _LOCK_FILE, names_holder=True))
-            # `status` and `watch` take the lock shared for an instant to see whether it is held. That must not refuse a
-            # run.
+            # `status` and `watch` take the lock shared for an instant to see whether it is held. That must not make
+            # this fail.
             if not lock.acquire(wait_s=_WAIT_S):
                 raise RunIsBusy(self._folder, lock.holder())
             self._held = held.pop_all()
@@ -290,7 +290,7 @@ class RestoreLock:
         """Hold the lock from before a fold until its rows and uploads are kept.
 
         Args:
-            shared: Let any number of servers hold it at a time. Otherwise, once the lock is held, the journal has every
+            shared: Whether other servers may hold the lock too. If not, once the lock is held, the journal has every
                 earlier fold of a living server, and so determines what the store must have.
 
         Raises:
@@ -301,7 +301,7 @@ class RestoreLock:
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
-        """Hold the lock alone: every fold of a living server is in the journal meanwhile.
+        """Hold the lock exclusively: every fold of a living server is in the journal meanwhile.
 
         Raises:
             RunFolderError: The folder cannot be locked.

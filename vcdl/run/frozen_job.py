@@ -22,10 +22,10 @@ def freeze(job: Job, folder: RunFolder) -> Job:
     """
     if job.model.code is not None and not (job.may_run_code and folder.kind.runs_code):
         raise JobError(
-            f"model > code: `vcdl {folder.kind.begun_by}` sends no code of a job's own: only machines of your own run "
-            "it, by `vcdl run` or `vcdl pool` with `trust: own`"
+            f"model > code: `vcdl {folder.kind.begun_by}` does not run a job's own code: only your own machines do, "
+            "with `vcdl run` or `vcdl pool` with `trust: own`"
         )
-    # `job.yaml` is shown, copied and attached to bug reports. The password therefore lies in a file of its own.
+    # `job.yaml` is shown, copied and attached to bug reports. Therefore the password has its own file.
     job, password = without_password(job)
     path = folder.store_password_file
     try:
@@ -53,7 +53,7 @@ def read_frozen(folder: RunFolder) -> Job:
 
     Raises:
         JobError: The job file is damaged.
-        RunFolderError: The run has another format.
+        RunFolderError: Another version of vcdl made the run.
     """
     try:
         return load_frozen_job(folder.job_file)
@@ -79,7 +79,7 @@ def store_password(folder: RunFolder) -> str:
     """Return the password of the store that the job file names, or an empty string.
 
     Raises:
-        StoreError: The file is damaged.
+        StoreError: The file is damaged, or belongs to another user.
         FileUnavailable: It cannot be read now.
     """
     path = folder.store_password_file
@@ -99,11 +99,11 @@ def store_password(folder: RunFolder) -> str:
 
 
 def _close_to_others(path: Path) -> None:
-    """Remove the rights of group and others to a file, which a copied run may have.
+    """Remove the permissions of group and others to a file, which a copied run may have.
 
     Raises:
         FileNotFoundError: The file is missing.
     """
     if path.stat().st_mode & _OTHERS:
-        with contextlib.suppress(PermissionError):  # it is another user's
+        with contextlib.suppress(PermissionError):  # it belongs to another user
             path.chmod(PRIVATE_MODE)

@@ -1,8 +1,8 @@
 """Weights that a run keeps on disk: snapshots by version, the files that clients download, and applied uploads.
 
-A snapshot is kept while something refers to it, in the format that clients download. A store that may lose its
-memory is restored from snapshots and the uploads applied since. For such a store the rule's state is kept as well, in a
-file of its own, `state_v….h5`, which clients do not download.
+A snapshot is kept while it is needed, in the format that clients download. A store that may lose its memory is restored
+from snapshots and the uploads applied since. For such a store the rule's state is kept too, in its own file,
+`state_v….h5`, which clients do not download.
 """
 
 import os
@@ -40,7 +40,7 @@ class Snapshots:
     job: str
     layout: Layout
     _whole: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
-    """Version → inode and time of its file, once it was written or verified by this process."""
+    """Version → inode and time of its file, for files that this process has written or verified."""
 
     def keep(self, version: int, vector: Vector, *, durable: bool = False) -> None:
         """Write a snapshot of a version.
@@ -48,7 +48,7 @@ class Snapshots:
         Args:
             version: The version.
             vector: Its weights, shape (n,).
-            durable: Wait until the disk has it.
+            durable: Whether to wait until it is on the disk.
 
         Raises:
             RunFolderError: It cannot be written.
@@ -57,7 +57,7 @@ class Snapshots:
         self._whole[version] = _identity(self.folder.snapshot(version))
 
     def has(self, version: int) -> bool:
-        """Return whether a version is kept and undamaged: each file is read once, before it is first used.
+        """Return whether a version is kept and undamaged: each file is read once, before its first use.
 
         Raises:
             FileUnavailable: It cannot be read now.
@@ -67,7 +67,7 @@ class Snapshots:
             found = _identity(path)
         except OSError:
             return False
-        # Inode and time change when the file is replaced, so one that was put back is read again. Reading it every time
+        # Inode and time change when the file is replaced, so a restored copy is read again. Reading the file every time
         # would cost as much as sending it.
         if self._whole.get(version) != found and not is_whole(path, self.layout.size):
             return False
@@ -78,16 +78,16 @@ class Snapshots:
         """Keep a snapshot of the newest version, and return its number.
 
         Args:
-            durable: Also keep everything that a restore needs.
+            durable: Whether to keep everything that a restore needs, and to wait until it is on the disk.
 
         Raises:
             RunFolderError, StoreError: It cannot be written, or the store cannot be read.
         """
-        # Only a store that is restored from snapshots needs the rule's state in them. Elsewhere it would be a second
-        # file of the same size.
+        # Only a store that is restored from snapshots needs the rule's state in them. In other runs it would only be a
+        # second file of the same size.
         if durable and self.store.state and self.folder.kept_uploads.is_dir():
             return self._keep_whole()
-        # Usually the newest version is kept already: the number alone is a small request, where the weights are
+        # Usually the newest version has a snapshot. Asking for its number is a small request, while the weights are
         # megabytes.
         version = self.store.version()
         if durable or not self.has(version):
@@ -106,8 +106,8 @@ class Snapshots:
         Raises:
             RunFolderError: It cannot be written.
         """
-        # The state first: killed in between, the version has no weights on disk, or weights that no restore uses
-        # without their state.
+        # Write the state first: after a kill in between, the version has either no weights on disk, or weights that no
+        # restore uses without their state.
         state = self.store.state
         if state:
             self._write(self.folder.state_snapshot(version), version, state.beside(whole), durable=True)
@@ -117,8 +117,8 @@ class Snapshots:
         """Write the missing snapshot of the newest version, after a server died between commit and snapshot.
 
         Returns:
-            False if an older version's snapshot is missing or damaged. It was deleted, as every fold keeps its
-                predecessor first.
+            False if an older version's snapshot is missing or damaged. Then somebody deleted it, because every fold
+                first keeps its predecessor.
 
         Raises:
             RunFolderError, StoreError: It cannot be written or read.
@@ -136,7 +136,7 @@ class Snapshots:
             write_params(path, vector, header, durable=durable)
 
     def discard_all_but(self, versions: Collection[int]) -> None:
-        """Remove the snapshots that nothing refers to."""
+        """Remove the snapshots of all other versions."""
         for name in os.listdir(self.folder.snapshots):
             match = _NAME.fullmatch(name)
             if match is not None and int(match[1]) not in versions:
@@ -145,7 +145,11 @@ class Snapshots:
 
 
 def is_whole(path: Path, size: int) -> bool:
-    """Return whether a file has `size` weights that match its checksum. Raises FileUnavailable."""
+    """Return whether a file has `size` weights that match its checksum.
+
+    Raises:
+        FileUnavailable: The file cannot be read now.
+    """
     room = np.empty(min(FOLD_BLOCK, size), np.float32)
     try:
         with opened_weights(path, size) as file:
@@ -170,7 +174,7 @@ def _identity(path: Path) -> tuple[int, int]:
 class Downloads:
     """The files that clients download in a run.
 
-    A killed process leaves at most one too many, removed with its version.
+    A killed process leaves at most one file too many, which is removed with its version.
     """
 
     folder: RunFolder
@@ -178,7 +182,7 @@ class Downloads:
     transport: Transport = PLAIN
 
     def path(self, version: int) -> Path:
-        """Return the file of a version that has a snapshot, always the same one.
+        """Return the file of a version that has a snapshot; create the file if needed. It never changes.
 
         Raises:
             RunFolderError, WeightsFileError: It cannot be written, or the snapshot is damaged.
@@ -187,12 +191,12 @@ class Downloads:
         snapshot, encoded = self.folder.snapshot(version), self.folder.download(version)
         if encoding.is_plain:
             return snapshot
-        # The file is written whole or not at all (atomic_write), so one that exists is complete.
+        # The file is written as a whole or not at all (atomic_write), so an existing file is complete.
         if not encoded.exists():
             vector, header = read_weights(snapshot, self.layout.size)
             with folder_errors(encoded.parent):
                 encoded.parent.mkdir(exist_ok=True)
-                # From the exact snapshot, never from another encoded file: rounding must not add up (decision 012).
+                # Encode the exact snapshot, never another encoded file: rounding must not add up (decision 012).
                 encoding.write(encoded, vector, header)
         return encoded
 
@@ -214,10 +218,10 @@ class Bases:
     must_be_kept: bool = True
 
     def __call__(self, version: int, given: int, checksum: str) -> bool:
-        """Return whether a client started from the workunit's version, or a newer published one, as it is here.
+        """Return whether a client started from weights of this run: the workunit's version, or a newer published one.
 
-        A run restored from a copy makes other weights under the numbers of the versions that it lost. An upload of an
-        older client has no `checksum` and is accepted by its number.
+        A run restored from a copy creates different weights under the numbers of the versions that it lost, so the
+        checksums are compared. An upload of an older client has no `checksum` and is judged by its number only.
 
         Args:
             version: The version that the client started from.
@@ -239,13 +243,13 @@ class Bases:
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:
-    """Remove an upload, or keep it under the version it made where the run keeps uploads.
+    """Remove an upload, or keep it, under the version it made, if the run keeps uploads.
 
     Raises:
         RunFolderError: It cannot be moved.
     """
     upload = folder.uploads / f"{workunit}.h5"
-    # A second call after a kill finds the upload gone, and kept already.
+    # A second call after a kill finds the upload gone, because it is kept.
     if version is not None and upload.exists():
         keep_upload(folder, upload, workunit, version)
     upload.unlink(missing_ok=True)
@@ -259,7 +263,8 @@ def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *,
         upload: The file.
         workunit: Its workunit.
         version: The version that it created.
-        replace: It was folded just now, so a file of its name belongs to a fold that store and journal have forgotten.
+        replace: Whether to replace a file of this name: if the upload was folded just now, an existing file belongs to
+            a fold that store and journal have lost.
 
     Raises:
         RunFolderError: It cannot be kept.
@@ -271,14 +276,14 @@ def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *,
         if kept.exists():
             if not replace or kept.samefile(upload):
                 return
-            # The name contains version and workunit, so other content under it belongs to a fold that store and journal
-            # have lost.
+            # The name contains version and workunit, so other content under this name belongs to a fold that store and
+            # journal have lost.
             kept.unlink()
         try:
-            # A link needs no room and cannot be half done. The upload's own name is removed later.
+            # A link needs no space and cannot be half done. The original name is removed later.
             os.link(upload, kept)
             return
-        except OSError:  # of another user, or on another disk
+        except OSError:  # the file belongs to another user, or is on another disk
             pass
         with atomic_write(kept) as target:
             shutil.copyfile(upload, target)

@@ -23,13 +23,13 @@ class RunKind:
 
     name: str
     driver: str | None
-    """The function `module:name` that runs a folder's job in this process; None: daemons or others drive it."""
+    """The function `module:name` that runs a folder's job in this process, or None if daemons or others drive it."""
     resume_hint: str = "`vcdl resume {folder}` continues"
-    """How to continue an unfinished run, with a place for its folder: a clause without a full stop."""
+    """How to continue an unfinished run, with a placeholder for its folder, as a clause without a full stop."""
     trust: "Trust" = "own"
-    """Whose machines train its jobs, where the job file does not set it."""
+    """Whose machines train its jobs, if the job file does not set it."""
     command: str = ""
-    """The command that begins such a run, after `vcdl`; empty: `run --grid NAME`."""
+    """The command that starts such a run, after `vcdl`. If empty, this is `run --grid NAME`."""
     has_workers: bool = False
     """Whether worker processes of this machine train its subtasks."""
     runs_code: bool = False
@@ -37,17 +37,17 @@ class RunKind:
     has_daemons: bool = False
     """Whether daemons drive the run: a session outlives each daemon, and without them the run waits."""
     has_wall_clock: bool = True
-    """Whether the journal's times are real time; False: those of a simulation."""
+    """Whether the journal's times are real time and not those of a simulation."""
     environment: str = ""
-    """The file that sets the environment of its processes; empty: the shell sets it."""
+    """The file that sets the environment of its processes, or an empty string if the shell sets it."""
 
     def how_to_resume(self, folder: object) -> str:
-        """Return the hint for a run's folder, as it is shown."""
+        """Return the hint for a run's folder, as users see it."""
         return self.resume_hint.format(folder=folder)
 
     @property
     def begun_by(self) -> str:
-        """The command that begins such a run, after `vcdl`."""
+        """The command that starts such a run, after `vcdl`."""
         return self.command or f"run --grid {self.name}"
 
 
@@ -73,8 +73,8 @@ SIMULATED = RunKind(
 
 def _wrong(name: str, found: object) -> str | None:
     if not isinstance(found, RunKind):
-        return "is no vcdl.run.kind.RunKind"
-    # A run's kind is found again by the name in its folder, so both have to agree.
+        return "is not a vcdl.run.kind.RunKind"
+    # A run's kind is looked up by the name in its folder, so both must agree.
     return None if found.name == name else f"calls itself {found.name!r}: both names must be the same"
 
 
@@ -83,7 +83,7 @@ RUN_KINDS: Parts[RunKind] = Parts("grid", _wrong)
 
 
 def usable_kinds() -> Iterator[RunKind]:
-    """Yield the usable kinds of run. Those whose package fails are left out here and reported when used."""
+    """Yield the usable kinds of run. Kinds whose package fails are omitted here and reported when used."""
     for name in RUN_KINDS:
         with suppress(PluginError):
             yield RUN_KINDS[name]
@@ -100,5 +100,5 @@ def driven_kind(name: str) -> RunKind:
         raise PluginError(f"there is no grid {name!r}: known are {known}; {RUN_KINDS.how_to_add}")
     kind = RUN_KINDS[name]
     if kind.driver is None:
-        raise PluginError(f"`vcdl run` drives no run on the grid {name}: `vcdl {kind.begun_by}` starts one")
+        raise PluginError(f"`vcdl run` cannot drive a run on the grid {name}: start one with `vcdl {kind.begun_by}`")
     return kind

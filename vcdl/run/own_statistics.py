@@ -1,8 +1,8 @@
 """Compute the statistics of batch normalisation on the server.
 
-Training normalises by the batch, so the statistics that clients upload only matter where weights are used. There the
-server's own statistics replace them: in evaluations, scores, spot checks and exported models. The shared weights keep
-the clients' averages, which lag behind the weights and are no longer read.
+Training normalises by the batch, so the statistics that clients upload only matter where weights are used. In these
+places the server's own statistics replace them: in evaluations, scores, spot checks and exported models. The shared
+weights keep the clients' averages, which lag behind the weights and are no longer read.
 """
 
 import logging
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from vcdl.run.run import Run
 
 _SAMPLES = 1024
-"""Samples for the statistics. Another draw moved the accuracy by 0.6 points with 256, 0.3 with 512, 0.1 with 1024."""
+"""Samples for the statistics. Drawing other samples changed the accuracy by 0.6 points with 256, 0.3 with 512, 0.1 with
+1024."""
 _MOST_BYTES, _FEWEST = 2**26, 32
-"""Bytes above which fewer samples are drawn, and the fewest. A large sample has more positions to average over, and in
-float32 pictures take four times as much memory."""
+"""Bytes above which fewer samples are drawn, and the fewest. A large sample has more positions to average over, and
+converting pictures to float32 takes four times as much memory."""
 _log = logging.getLogger(__name__)
 
 
 def leave_samples(folder: RunFolder, layout: Layout, shards: Sequence[ShardFile], seed: int) -> int:
-    """Write samples of all shards for the statistics and return their number; 0: the model needs none.
+    """Write samples of all shards for the statistics, and return their number, or 0 if the model needs none.
 
     Raises:
         DataError, FileUnavailable, OSError: The shards cannot be read, or the file cannot be written.
@@ -43,8 +44,8 @@ def leave_samples(folder: RunFolder, layout: Layout, shards: Sequence[ShardFile]
     ends = np.cumsum([shard.samples for shard in shards])
     # A picture of many megabytes still gets _FEWEST samples: a smaller batch has no useful statistics.
     count = min(int(ends[-1]), _SAMPLES, max(_FEWEST, _MOST_BYTES * len(first) // first.nbytes))
-    # Sorted, so that each shard is opened once and read front to back. By the seed, so that a preparation that was
-    # killed draws the same.
+    # Sort the drawn samples, so that each shard is opened once and read front to back. The draw depends on the seed, so
+    # that it is the same after a preparation was killed.
     drawn = np.sort(np.random.default_rng([seed, ends[-1], _SAMPLES]).choice(ends[-1], count, replace=False))
     parts = []
     for shard, end, places in zip(shards, ends, np.split(drawn, np.searchsorted(drawn, ends[:-1])), strict=True):
@@ -70,7 +71,7 @@ class OwnStatistics:
 
     @classmethod
     def of(cls, run: "Run", model: Any) -> Self | None:
-        """Return the statistics for a run's model, or None where the run uses the clients' averages.
+        """Return the statistics for a run's model, or None if the run uses the clients' averages.
 
         Raises:
             DataError, FileUnavailable: The samples cannot be read.
@@ -80,14 +81,14 @@ class OwnStatistics:
         return cls(model, read_samples(run.folder.statistics_file, run.prepared.normalisation).loaded()[0])
 
     def set(self) -> None:
-        """Compute the statistics of the model's present weights, and replace those in the model."""
+        """Compute the statistics for the model's current weights, and set them in the model."""
         self._statistics.take(self._samples)
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model that is exported or measured elsewhere.
+    """Set the statistics of a run's model, before it is exported or evaluated.
 
-    If the samples are gone, the clients' statistics stay, with a warning.
+    If the samples are gone, the clients' statistics stay, and a warning is logged.
 
     Raises:
         FileUnavailable: The samples cannot be read now.
@@ -95,7 +96,7 @@ def set_own_statistics(run: "Run", model: Any) -> None:
     try:
         statistics = OwnStatistics.of(run, model)
     except DataError as error:
-        _log.warning("%s: the statistics of batch normalisation are averages of its clients' (%s)", run.name, error)
+        _log.warning("%s: batch normalisation keeps the mean of the clients' statistics: %s", run.name, error)
         return
     if statistics is not None:
         statistics.set()

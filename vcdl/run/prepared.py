@@ -37,27 +37,27 @@ class Prepared:
     initial_norm: float
     """‖W‖₂ of version 0."""
     store_key: str
-    """The key of the weights in the store: a new one for each run, so that two runs of a job never share weights.
-    Clients never learn it: draws depend on it.
-    """
+    """The key of the weights in the store: each run gets a new key, so that two runs of a job never share weights.
+
+    Clients never learn it, because random draws of the server depend on it."""
     footprint: Footprint
     own_step: tuple[float, ...]
-    """Lengths of the server's own first step (vcdl.trust.own_step), which bound those of strangers; empty where clients
+    """Lengths of the server's own first step (vcdl.trust.own_step), which bound those of strangers, or empty if clients
     are trusted."""
     store: str
     """The address of the run's store, without a login (`vcdl.run.store_claim`)."""
     classes: tuple[str, ...] = ()
-    """Names of the classes, by number of the model's output; empty where they have none."""
+    """Names of the classes, by number of the model's output, or empty if they have no names."""
     classes_by_output: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Output's name → names of its classes, for a model with several outputs."""
     frozen: Frozen | None = None
-    """The file of the weights that no training changes; None: there are none."""
+    """The file of the weights that no training changes, or None if there are none."""
     short_job_boost: float = USUAL_BOOST
-    """The factor by which the rate may be raised if the job is short, where the job leaves it to a trial."""
+    """The factor by which the rate may be raised if the job is short, if the job leaves this to a trial."""
     rate_trial: RateTrial = RateTrial.NONE
     statistics_samples: int = 0
-    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_statistics); 0:
-    the model has none, or an earlier version prepared the run, which uses the averages of clients."""
+    """Samples from which the server computes the statistics of batch normalisation (vcdl.run.own_statistics). 0 if the
+    model has none, or if an earlier version prepared the run, which uses the averages of clients."""
 
     def write(self, folder: RunFolder) -> None:
         """Write the facts to the run's folder.
@@ -79,7 +79,7 @@ class Prepared:
         try:
             text = folder.prepared_file.read_text()
             _check_format(folder, json.loads(text))
-            # The format before the fields: a run of another version lacks some, and "damaged" would be the wrong
+            # Check the format before the fields: a run of another version lacks some, and "damaged" would be the wrong
             # message.
             prepared = msgspec.json.decode(text, type=cls)
             prepared._check()
@@ -100,18 +100,18 @@ class Prepared:
             _check_format(folder, json.loads(folder.prepared_file.read_text()))
 
     def _check(self) -> None:
-        """Check that the facts are possible.
+        """Check that a preparation could have found these facts.
 
         Raises:
-            ValueError: No preparation finds such facts.
+            ValueError: A fact is impossible.
         """
         scale, offset = self.normalisation.scale, self.normalisation.offset
-        # The file may come from another person's folder. Numbers like these determine limits and allocations.
+        # The file may come from another person's folder. Such numbers determine limits and allocations.
         sizes = (self.initial_norm, *vars(self.footprint).values(), *self.own_step)
         if not all(map(math.isfinite, (*scale, *offset))) or not all(0 <= size < _TOO_MUCH for size in sizes):
-            raise ValueError("a number that is negative, or not finite")
+            raise ValueError("a number is negative or not finite")
         if not 1 <= self.short_job_boost < math.inf:
-            raise ValueError("a rate that is lowered, or raised without bound")
+            raise ValueError("the learning rate is lowered, or raised without bound")
         if self.statistics_samples < 0:
             raise ValueError("a negative number of samples")
         if min(self.shard_samples, default=0) < 1:
@@ -120,7 +120,7 @@ class Prepared:
 
     def _check_layout(self) -> None:
         ends = itertools.accumulate((variable.size for variable in self.layout.variables), initial=0)
-        # Rules and bounds slice the weights by these places: a gap or an overlap would mix variables.
+        # Rules and bounds slice the weights by these offsets: a gap or an overlap would mix variables.
         if any(variable.offset != end for variable, end in zip(self.layout.variables, ends, strict=False)):
             raise ValueError("variables that do not follow one another")
         if any(length < 0 for variable in self.layout.variables for length in variable.shape):
@@ -131,7 +131,7 @@ def _check_format(folder: RunFolder, raw: dict[str, Any]) -> None:
     if raw["format"] != _FORMAT:
         raise RunFolderError(
             f"{folder.prepared_file} is of format {raw['format']!r}, and this version of vcdl ({__version__}) "
-            f"reads format {_FORMAT}: continue with the version that began the run"
+            f"reads format {_FORMAT}: continue with the version that started the run"
         )
 
 

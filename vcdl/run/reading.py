@@ -56,12 +56,12 @@ def state_of(folder: RunFolder, report: Report) -> RunState:
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Return whether the run has ended and left its results: summary.json is written last."""
+    """Return whether the run has ended and its results are written: summary.json is written last."""
     return folder.summary_file.is_file()
 
 
 def read_report(folder: RunFolder) -> Report:
-    """Return the figures of a run, running or not, without changing its journal.
+    """Return the report of a run, running or not, without changing its journal.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -85,7 +85,7 @@ def read_movie(folder: RunFolder, name: str) -> Movie:
 
     Args:
         folder: The run's folder.
-        name: The name of the job, or another start of the title.
+        name: The job's name, or another text for the start of the title.
 
     Raises:
         RunFolderError, JournalError: The run cannot be read.
@@ -102,7 +102,8 @@ def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
         JournalError: The journal is gone or cannot be read.
     """
     if not folder.journal_file.is_file():
-        # Preparation makes the journal first and this file last. So a journal that is missing now was deleted.
+        # Preparation creates the journal first and this file last. So if the journal is missing now, somebody deleted
+        # it.
         if folder.prepared_file.exists():
             raise gone(folder.journal_file)
         yield None
@@ -141,7 +142,7 @@ class RunFollower:
             JournalError: The journal cannot be read.
         """
         with journal_of(self._folder) as journal:
-            # The first call starts from the kept state, as an observer wants the past as one history and not as
+            # The first call starts from the saved state, because an observer wants the past as one history and not as
             # thousands of events.
             if journal is not None and not self._last_id:
                 kept = kept_history(journal)
@@ -157,7 +158,7 @@ class RunFollower:
         self._observer.events(new)
 
     def tell_tasks(self) -> None:
-        """Tell the observer which subtasks clients train, from the journal; only the grid knows their progress."""
+        """Tell the observer which subtasks clients train, according to the journal: only the grid knows progress."""
         history, now_s = self.report.history, time.monotonic()
         self._hosts = {workunit: host for workunit, host in self._hosts.items() if workunit in history.at_work}
         running = [

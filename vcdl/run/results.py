@@ -1,7 +1,7 @@
 """Write the results of a run that has ended: model, curve, confusion matrix, TensorBoard's file, summary.json.
 
-Clients train on normalised samples. The exported model has a Rescaling layer in front, so it accepts samples as they
-are in the user's data set.
+Clients train on normalised samples. The exported model has a Rescaling layer at its input, so it accepts the samples of
+the user's data set as they are.
 
 Before a run counts as finished, plain Keras loads the exported file and evaluates it on such samples. The loss must
 equal the evaluator's for the same weights: different code builds the two models, in different processes.
@@ -43,11 +43,11 @@ from vcdl.wire.weights import Vector, assign, read_weights, trained_weights
 from vcdl.wire.workunit import Normalisation, Training
 
 _MOST_SAMPLES = 10_000
-"""Samples that are scored, so that a run ends soon. A larger validation set is scored in part, and the run's own model
-on the same part."""
+"""Samples that are scored, so that a run ends soon. Of a larger validation set only a part is scored, and the run's own
+model is scored on the same part."""
 _ROUNDING, _SMALLEST = 0.02, 1e-6
-"""Losses that differ by less, relative or absolute, agree. Rounding made up to 1e-4 of the loss in the tests; where
-inputs of 1e6 ± 1 are normalised it may reach 1 %. A wrong model differs by far more."""
+"""Relative and absolute difference up to which losses agree. In the tests rounding changed the loss by up to 1e-4 of
+its value; if inputs of 1e6 ± 1 are normalised, it may reach 1 %. A wrong model differs by far more."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,8 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
         folder: A run. If it is under way, it may discard versions meanwhile.
         output: File to write. `.keras`: a model that includes the normalisation; `.weights.h5`: the weights of the
             job's own model; `.npz`: the trained weights, by path.
-        choose: Function that returns the version. It is called again if that version was discarded before it was read.
+        choose: Function that returns the version. It is called again if the version was discarded before its weights
+            were read.
 
     Returns:
         The version.
@@ -176,7 +177,7 @@ def export_preset(folder: RunFolder, output: Path, choose: Callable[[RunFolder],
     if job.model.hub is None:
         raise RunFolderError(f"{folder.path}: its job has no model > hub to write back to: export -o FILE.keras")
     if output.exists():
-        raise RunFolderError(f"{output} is there already: name a new folder")
+        raise RunFolderError(f"{output} already exists: name a new folder")
     with tempfile.TemporaryDirectory(prefix="vcdl-") as spool:
         version = export_model(folder, Path(spool) / "model.keras", choose)
         model = keras.models.load_model(Path(spool) / "model.keras", compile=False)
@@ -214,7 +215,7 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
 
 
 def _write_trained(run: Run, model: Any, output: Path) -> None:
-    """Write the trained weights alone, such as LoRA's matrices: a few MB in addition to a model that exists already."""
+    """Write only the trained weights, such as LoRA's matrices: a few MB for a user who already has the base model."""
     if run.prepared.frozen is None:
         raise ModelError(f"{run.name} trains all weights of its model: export them as .keras or .weights.h5")
     with whole_file(output) as temporary:
@@ -235,12 +236,12 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
     """Compare a run's `model.keras` with its evaluator.
 
     Args:
-        folder: A run that was measured.
+        folder: A run that has been evaluated.
         report: Its figures.
-        on_all: Score all samples, so that the evaluator's score is the one in the journal.
+        on_all: Whether to score all samples, so that the evaluator's score is the one in the journal.
 
     Returns:
-        Both losses. None while the last weights are not measured, and for a model class with steps of its own: plain
+        Both losses. None while the last weights are not evaluated, and for a model class with steps of its own: plain
             Keras wraps it in a model that rescales and does not call these steps, and they may draw random numbers.
 
     Raises:
@@ -271,7 +272,7 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
 def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
     """Load an exported model by plain Keras. Raises ModelError.
 
-    A model with classes of the job's own, which this process may run, is not compiled, as its loss may be the job's
+    A model with the job's own classes, which this process may run, is not compiled, because its loss may be the job's
     own, too.
     """
     import keras
@@ -292,7 +293,7 @@ def _loss(model: Any, run: Run, samples: Samples) -> float:
 
 
 def _for_keras(training: Training) -> Training:
-    """Return the settings with the metrics that plain Keras has."""
+    """Return the settings with only those metrics that plain Keras has."""
     from vcdl.client.metrics import known_to_keras
 
     outputs = tuple(replace(output, metrics=known_to_keras(output.metrics)) for output in training.outputs)
@@ -300,7 +301,7 @@ def _for_keras(training: Training) -> Training:
 
 
 def trained_model(run: Run, version: int) -> Any:
-    """Return a run's own Keras model, which takes normalised samples, with the weights of a version as evaluated.
+    """Return a run's own Keras model, which expects normalised samples, with a version's weights as evaluated.
 
     Raises:
         RunFolderError, ModelError, WeightsFileError, FileUnavailable: It cannot be built.
@@ -335,11 +336,11 @@ def start_of(job: Job) -> Any:
 
 
 def best_version(folder: RunFolder) -> int:
-    """Return the version of the weights at the best epoch's end. Raises RunFolderError if none was measured."""
+    """Return the version at the best epoch's end. Raises RunFolderError if no epoch has been evaluated."""
     report = read_report(folder)
     epoch = report.best_epoch
     if epoch is None:
-        raise RunFolderError(f"{folder.path} has no epoch that is finished and measured yet: take the newest weights")
+        raise RunFolderError(f"{folder.path} has no epoch that is finished and evaluated yet: use the newest weights")
     return report.history.closed[epoch.epoch].event.version
 
 
@@ -365,9 +366,9 @@ def _weights(folder: RunFolder, version: int, size: int) -> Vector:
     except WeightsFileError as error:
         if not snapshot.is_file():
             raise RunFolderError(
-                f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
+                f"version {version} of the weights is no longer kept in {folder.snapshots}: export another version"
             ) from error
-        raise RunFolderError(f"{error}: put a copy of it back, or export another (--best)") from error
+        raise RunFolderError(f"{error}: restore a copy of it, or export another version (--best)") from error
 
 
 def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:

@@ -33,7 +33,7 @@ from vcdl.wire.workunit import Training, Transport, WorkunitName
 
 @dataclass(frozen=True)
 class Run:
-    """A job that is prepared to be trained."""
+    """A job that is prepared for training."""
 
     folder: RunFolder
     job: Job
@@ -72,14 +72,15 @@ class Run:
     @cached_property
     def state(self) -> RuleState:
         """The numbers that the store keeps with the weights: the rule's, and step lengths where these are bounded."""
-        # From the preparation and not from the job file: the size of a store's vector can never change.
+        # Take the step lengths from the preparation and not from the job file, because the size of a store's vector can
+        # never change.
         return replace(self.rule.state, first_row=self.prepared.own_step)
 
     @property
     def draw_secret(self) -> str:
-        """The secret on which draws depend; a simulation draws the same each time."""
-        # A client that could predict the draws would only be honest when it is checked. A simulation has no hostile
-        # client, and has to give the same figures for the same seed.
+        """The secret on which random draws depend. A simulation draws the same each time."""
+        # A client that could predict the draws would be honest only when it is checked. A simulation has no hostile
+        # client, and must give the same figures for the same seed.
         return self.prepared.store_key if self.kind.has_wall_clock else str(self.job.seed)
 
     @property
@@ -112,7 +113,7 @@ class Run:
         return load_model(self.folder.read_model_json(), self.frozen_weights())
 
     def permit_code(self) -> None:
-        """Permit this process to run the job's own code if it is the submitter's process or its child."""
+        """Permit this process to run the job's own code, if the job allows it on the submitter's own machines."""
         from vcdl.client import own_code
 
         if self.job.may_run_code and self.kind.runs_code:
@@ -120,7 +121,7 @@ class Run:
 
     @property
     def subtask_rate(self) -> SubtaskRate:
-        """The schedule of its subtasks' learning rate."""
+        """The schedule of the subtasks' learning rate."""
         prepared, job = self.prepared, self.job
         return job.training.subtask_rate(prepared.shard_samples, job.stop.epochs, prepared.short_job_boost)
 
@@ -147,7 +148,7 @@ class Run:
         """Return the settings of the store that the run was prepared with.
 
         Raises:
-            StoreError: The job file or environment names another store now.
+            StoreError: The job file or the environment now names another store.
         """
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
@@ -155,8 +156,8 @@ class Run:
         """Return a connection to the run's weights, which connects at its first use.
 
         Args:
-            journal: A journal of the same thread. With it, a store that came back older than the journal raises
-                StoreLost when it is examined.
+            journal: A journal of the same thread. With it, a store that is older than the journal raises StoreLost when
+                it is used.
 
         Raises:
             StoreError: The store cannot be used.
@@ -164,16 +165,17 @@ class Run:
         """
         settings, key = self.store_settings(), self.prepared.store_key
         if self.prepared.store != OWN_FOLDER:
-            # For weights in another folder no uploads are kept, so a copy could not make them again (decision 027).
+            # No uploads are kept for weights in another folder, so a copy of the run could not rebuild them (decision
+            # 027).
             may_restore = not settings.is_folder
             key = claimed_key(self.folder, self.prepared, may_restore=may_restore)
         store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:
-            # Asked anew before each use of the store: the journal may have grown since.
+            # This is evaluated before each use of the store, because the journal may have grown.
             store.expected = partial(expected_of, journal)
             if self.folder.kept_uploads.is_dir() and not store.overwrites:
-                # An eventual store may give a number twice by design. Elsewhere a snapshot of a version that is still
-                # to be made shows that the store came back older (decision 123).
+                # An eventual store may assign a number twice by design. In other stores, if the next version already
+                # has a snapshot, the store was replaced by an older copy (decision 123).
                 store.is_taken = lambda version: self.folder.snapshot(version).exists()
         return store
 
@@ -200,8 +202,9 @@ class Run:
         """Return the check that an upload must pass.
 
         Args:
-            journal: Contains the newer versions that clients may have started from; None: there are none.
-            is_over: The subtask is applied, and the weights that this upload started from may be gone.
+            journal: The journal that lists the newer versions that clients may have started from, or None if there are
+                none.
+            is_over: Whether the subtask is applied, so that the weights that the upload started from may be gone.
         """
         return UploadCheck(
             job=self.name,
@@ -215,21 +218,21 @@ class Run:
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:
-        """Return the versions at which a fold stops to keep them, or None if only epochs' ends are evaluated."""
+        """Return the versions at which a fold stops to keep them, or None if only the ends of epochs are evaluated."""
         every = self.job.validate_every
         return None if every == EVERY_EPOCH else Boundary(every, snapshots.keep, snapshots.has)
 
 
 def expected_of(journal: Journal) -> Expected:
-    """Return the newest record of the journal, which the store must have too.
+    """Return the newest record according to the journal, which the store must have too.
 
     Raises:
         JournalError: The journal cannot be read.
     """
-    # Both queries use the index, as this is called once a fold.
+    # Both queries use the index, because this is called for each fold.
     rolled, restored = (max(_versions(journal, kind), default=0) for kind in (RolledBack, StoreRestored))
     update = journal.newest_update()
-    # A restored store has no record of the updates before it, only one of the restore itself.
+    # A restored store has no records of the updates before the restore, only one of the restore.
     if update is None or update.version < restored:
         return Expected(max(rolled, restored), RESTORED if restored else "", restored)
     return Expected(max(update.version, rolled), WorkunitName.parse(update.workunit).subtask, update.version)

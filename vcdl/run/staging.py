@@ -20,11 +20,11 @@ class Staged:
     params: Path
     shard: Path
     frozen: Path | None = None
-    """The weights that no training changes, where there are any."""
+    """The weights that no training changes, if there are any."""
     samples: int | None = None
-    """Number of samples to train on, however long they take; None: as the workunit says."""
+    """Number of samples to train on, however long this takes, or None to follow the workunit."""
     newest: tuple[int, Path] | None = None
-    """The newer version that a simulated client starts from, with its weights; None: it starts from `params`."""
+    """The newer version that a simulated client starts from, with its weights, or None if it starts from `params`."""
 
     @property
     def inputs(self) -> Mapping[str, Path]:
@@ -35,7 +35,7 @@ class Staged:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The contents of workunit.json, and of the file that a client leaves when it has fetched newer weights."""
+        """The contents of workunit.json, and of the version file if a simulated client starts from newer weights."""
         texts = {DESCRIPTION_FILE: self.workunit.to_json()}
         return texts if self.newest is None else {**texts, VERSION_FILE: str(self.newest[0])}
 
@@ -52,34 +52,36 @@ class Staged:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """An outcome: a client uploaded an update, which is not checked yet."""
+    """An outcome: a client uploaded an update, which has not been checked."""
 
     workunit: str
     path: Path
     size_bytes: int
     host: str = ""
-    """The host that uploaded it; empty: the grid does not know, and the journal's last `workunit_sent` names it."""
+    """The host that uploaded it. If empty, the grid does not know, and the journal's last `workunit_sent` names the
+    host."""
     received_s: float | None = field(default=None, compare=False)
-    """Time at which the server had received it, by the clock of a grid in virtual time, else Unix time; None: unknown.
-    """
+    """Time at which the server received it, or None if unknown. This is Unix time, or the clock of a grid in virtual
+    time."""
 
 
 def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
-    """Stage the workunit of a name.
+    """Prepare the files of the workunit with this name.
 
     Args:
         run: The run.
         name: The workunit's name.
         rate: Factor on the job's peak learning rate.
-        begins: Samples of its shard that were trained before, where subtasks end by time.
+        begins: Samples of its shard that were already trained, if subtasks end by time.
         taken: See `Workunit.taken`.
 
     Raises:
         RunFolderError, WeightsFileError: The weights that it starts from are missing or damaged.
     """
     folder = run.folder
-    # From the name alone, so that a workunit that is submitted again after a kill is the same file, and the server can
-    # retrain it (decision 060). The attempt is part of the name: a retry uses another order of the samples.
+    # The seed follows from the name only, so that a workunit that is submitted again after a kill is the same file, and
+    # the server can retrain it (decision 060). The attempt is part of the name: a retry uses another order of the
+    # samples.
     seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))
     workunit = Workunit(
         job=run.name,
@@ -95,6 +97,6 @@ def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None,
         taken=taken,
     )
     frozen = None if workunit.frozen is None else folder.frozen_file
-    # Made on demand and once for a version: all workunits with this base share the file.
+    # This file is created on demand, once for each version: all workunits with this base share the file.
     params = run.downloads().path(name.base_version)
     return Staged(workunit, folder.model_file, params, folder.shard(name.shard), frozen)

@@ -35,7 +35,7 @@ _TRIALS = {
     RateTrial.UNDECIDED.value: "; a trial learned nothing at any rate",
 }
 _COURSE = 60
-"""Epochs of a curve, because a small picture has no room for more."""
+"""Epochs of a curve, since a small picture has no room for more."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Standing:
     report: Report
     state: RunState
     now_s: float | None
-    """The present time by the run's clock; None where no process drives it, or where it is a simulation's."""
+    """The current time by the run's clock, or None if no process drives the run or it is a simulation."""
     costs: Costs | None = None
-    """The costs of its fleet so far and per hour; None: it has none."""
+    """The costs of its fleet so far and per hour, or None without a fleet."""
 
     @classmethod
     def of(
@@ -68,28 +68,28 @@ class Standing:
         job = read_frozen(folder) if job is None else job
         report = read_report(folder) if report is None else report
         state = state_of(folder, report)
-        # A paused run would count the pause as time of work, and a simulated one has no present time.
+        # A paused run would count the pause as work, and a simulated run has no current time.
         is_timed = state is RunState.RUNNING and folder.kind.has_wall_clock
         return cls(folder, job, report, state, (clock or clock_of(folder))() if is_timed else None, costs)
 
     @property
     def goal(self) -> RunGoal:
-        """The end that the run trains towards."""
+        """The goal that ends the run."""
         return RunGoal.of(self.job, self.costs)
 
     @property
     def changes(self) -> str:
-        """The settings that were changed after the run began; empty: none."""
+        """The settings that were changed after the run started, or an empty string."""
         return " ".join(self.report.totals.changes)
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the run's end; None if no process runs it, or its speed is not known yet."""
+        """Seconds until the run's end, or None if no process runs it or its speed is not known yet."""
         return None if self.now_s is None else seconds_left(self.goal, self.report, self.now_s)
 
     @property
     def range_left(self) -> tuple[float, float] | None:
-        """Least and most seconds until the run's end; None if unknown."""
+        """Least and most seconds until the run's end, or None if unknown."""
         return None if self.now_s is None else range_left(self.goal, self.report, self.now_s)
 
     def figures(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ class Standing:
         if self.changes:
             figures["changed"] = self.changes
         if self.state in NOBODY_WORKS:
-            figures["time left"] = "not known while no host works on it"
+            figures["time left"] = "unknown while no host works on it"
         return figures
 
     @property
@@ -110,14 +110,14 @@ class Standing:
 
     @property
     def _rate(self) -> str:
-        """The learning rate in words; empty before the first workunit."""
+        """The learning rate as text, or an empty string before the first workunit."""
         if not (highest := self.highest_rate):
             return ""
         trial = _TRIALS.get(self.report.totals.rate_trial, "")
         return f"{highest:.3g} at most{trial}"
 
     def compared(self, name: str) -> ComparedRun:
-        """Return this run as a column of a comparison, under a name that no other column has."""
+        """Return this run as a column of a comparison, under a unique name."""
         return ComparedRun(
             name=name,
             folder=str(self.folder.path),
@@ -133,7 +133,7 @@ class Standing:
         )
 
     def fields(self, **beside: Any) -> dict[str, Any]:
-        """Return the keys of `vcdl status --json`, with further ones that only a caller knows."""
+        """Return the keys of `vcdl status --json`, plus those that only the caller knows."""
         left_s, between = self.seconds_left, self.range_left
         fields = {
             "folder": str(self.folder.path),
@@ -160,28 +160,28 @@ class JobRow:
 
     job: str
     trains: str
-    """The job's model and data, in words."""
+    """The job's model and data, as text."""
     state: RunState
     epoch: int
     epochs: int
     monitor: str
-    """The measure by which the job is judged."""
+    """The metric by which the job is judged."""
     value: str
     """The monitor's value at the last measured epoch, as text."""
     mean: float | None
     score: float | None
-    """The monitor's mean, negated where a smaller value is better, so that jobs can be ranked by it."""
+    """The monitor's mean, negated if a smaller value is better, so that jobs can be ranked by it."""
     share: int | None
-    """The job's share of the clients; None where it does not share them."""
+    """The job's share of the clients, or None if it does not share them."""
     hosts: int
     """Number of hosts that uploaded an update."""
     seconds_left: float | None
     range_left: tuple[float, float] | None
-    """Least and most seconds until the job's end; None if unknown."""
+    """Least and most seconds until the job's end, or None if unknown."""
     course: tuple[float, ...]
-    """The monitor's means of the last measured epochs."""
+    """The monitor's means of the last evaluated epochs."""
     bytes_down: float
-    """Bytes that a client downloads for a task, on average: an upper bound where clients keep shards."""
+    """Bytes that a client downloads for a task, on average: an upper bound, because clients keep shards."""
     bytes_up: float
     """Bytes that a client uploads for a task."""
     settings: Mapping[str, tuple[str, str]]
@@ -233,7 +233,7 @@ class JobRow:
         """Return the keys of `vcdl jobs --json`.
 
         Args:
-            part: The job's fraction of the clients; None: unknown.
+            part: The job's fraction of the clients, or None if unknown.
         """
         return {
             "job": self.job,
@@ -255,7 +255,7 @@ class JobRow:
 
 
 def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) -> list[JobRow]:
-    """Return a row for each run: the open ones first, each group by name.
+    """Return a row for each run, open jobs first, then by name.
 
     Raises:
         RunFolderError, JobError, JournalError: A run cannot be read.
@@ -265,7 +265,7 @@ def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) ->
 
 
 def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
-    """Return the fraction of the clients that an open job has, None for others."""
+    """Return the fraction of the clients that an open job has, or None for other jobs."""
     if row.share is None or not row.is_open:
         return None
     return row.share / sum(other.share for other in rows if other.share is not None and other.is_open)

@@ -1,12 +1,12 @@
 """The address of a run's store, and the claim of the run's folder on its weights there.
 
-The address comes from the job file or from the environment when the run is prepared, and must not change afterwards.
-A process of the run may start with another environment. In another store it would find no weights, and treat them as
-lost.
+The address comes from the job file or from the environment when the run is prepared, and must not change afterwards. A
+process of the run may start with another environment. In another store it would find no weights, and would treat them
+as lost.
 
-`store_claim.json` names the folder, by path and by the number of its directory on the disk, and the key of its weights.
-A directory keeps its number when it is moved, mounted elsewhere or its machine restarts. A copy gets another number,
-and so has no claim.
+`store_claim.json` names the folder, by path and by the number (inode) of its directory, and the key of its weights. A
+directory keeps its number when it is moved, mounted elsewhere or its machine restarts. A copy gets another number, and
+so has no claim.
 """
 
 import json
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 OWN_FOLDER = "store/"
-"""The address that stands for the folder inside the run's own, which moves with it."""
+"""The address that stands for the folder inside the run's folder, which moves with the run."""
 _FILE = "file:"
 
 
@@ -50,7 +50,7 @@ def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
     # which must not get this password.
     if job.store.url and (password := store_password(folder)):
         environment[PASSWORD_VARIABLE] = password
-    # The job file before the environment, so that a run keeps its store, whatever the shell sets.
+    # The job file takes precedence over the environment, so that a run keeps its store whatever the shell sets.
     url = job.store.url or os.environ.get(URL_VARIABLE) or f"{_FILE}{folder.store}"
     return StoreSettings.parse(url, job.store.consistency, environment)
 
@@ -70,8 +70,8 @@ def held_to(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder")
     if store_address(settings, folder) == kept:
         return settings
     scheme = f"{settings.service}:"
-    # A relative `file:` path is relative to the folder in which the run was started. Resuming elsewhere must find the
-    # same place.
+    # A relative `file:` path is relative to the folder in which the run was started. After resuming in another folder
+    # it must still mean the same place.
     if settings.kind.port is None and kept.startswith(scheme) and not settings.folder.is_absolute():
         began = Path(kept.removeprefix(scheme))
         if began.parts[len(began.parts) - len(settings.folder.parts) :] == settings.folder.parts:
@@ -90,7 +90,7 @@ def _words(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") 
         return f"{begin}, and its job.yaml now names {now}: {written}"
     where_set = folder.kind.environment
     variable = f"{URL_VARIABLE} (in {where_set})" if where_set else URL_VARIABLE
-    alone = f"{written}, for this run alone"
+    alone = f"{written}, for this run only"
     if not os.environ.get(URL_VARIABLE):
         return f"{begin}, and {variable} is not set now: set it to that address{login}, or {alone}"
     cure = "unset it" if kept == OWN_FOLDER else "set it back"
@@ -137,16 +137,17 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
     Args:
         folder: The run's folder.
         prepared: What the run was prepared with.
-        may_restore: Give a copy a key of its own: its weights can be restored under it from the folder's files.
+        may_restore: Whether a copy of a run gets its own key, because its weights can be restored under it from the
+            folder's files.
 
     Raises:
         RunFolderError: The folder is a copy whose original still exists, and has no key of its own.
     """
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
-        # Two processes of a copied run start at the same time. Without the lock each would claim a key of its own.
+        # Two processes of a copied run may start at the same time. Without the lock each would claim its own key.
         lock.acquire()
         claim = _read(folder)
-        # The first process after the preparation, or a run of an older version.
+        # This is the first process after the preparation, or the run of an older version.
         if claim is None:
             claim = Claim.of(folder, prepared.store_key)
             claim.write(folder)
@@ -154,13 +155,13 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
         here = Claim.of(folder, claim.key)
         if here == claim:
             return claim.key
-        # The directory number survives a move, a mount elsewhere and a restart, and a copy gets another one. The device
-        # number does not survive a restart (decision 027).
+        # The directory number survives a move, a mount elsewhere and a restart, while a copy gets another number. The
+        # device number does not survive a restart (decision 027).
         is_moved = here.directory == claim.directory
         if is_moved and here.machine != claim.machine:
-            return claim.key  # on a network's disk, seen by another machine
-        # Nothing else is checked: under a new key nothing can be shared, whether this is a copy, a restored backup or a
-        # move to another disk.
+            return claim.key  # a network disk, used by another machine
+        # Nothing else needs to be checked: with a new key nothing is shared, whether this is a copy, a restored backup
+        # or a move to another disk.
         if not is_moved and may_restore:
             here = Claim.of(folder, new_key(prepared.store_key.rpartition("-")[0]))
         elif here.machine == claim.machine and _is_original(RunFolder(Path(claim.path)), folder, prepared):
@@ -190,5 +191,5 @@ def _read(folder: RunFolder) -> Claim | None:
         return None
     except ValueError as error:
         raise RunFolderError(
-            f"{path} is damaged ({type(error).__name__}): remove it if no copy of this folder is a run, and try again"
+            f"{path} is damaged ({type(error).__name__}): if this folder has no copy, remove the file and try again"
         ) from error

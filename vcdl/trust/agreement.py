@@ -22,7 +22,8 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.wire.weights import Vector
 
 TOLERANCE = 0.1
-"""Largest distance of honest uploads, as a fraction of the longer step. Measured: docs/trust.md, Redundancy."""
+"""Largest distance of honest uploads, as a fraction of the longer step. See docs/trust.md, Redundancy, for the
+measurements."""
 _MAY_DIFFER = 0.05
 """Fraction of the untrained numbers that may differ."""
 
@@ -61,7 +62,7 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
     """
     layout = encoding.layout
     others = [variable for variable in layout.variables if not variable.is_trained]
-    # In float64: the distance of two honest uploads is millionths of the step that it is compared with.
+    # Compute in float64: the distance of two honest uploads is millionths of the step that it is compared with.
     sums = np.zeros((1 + len(others), 3))
     """Sums of squares, for the trained weights and each other variable: their distance, and both steps."""
     buffers = np.empty((2, min(CHUNK, layout.size)), np.float32)
@@ -84,9 +85,9 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
 
 
 def _most(measures: Sequence[float], sizes: Sequence[int]) -> float:
-    """Return the largest measure, ignoring variables with at most a fraction _MAY_DIFFER of the numbers."""
+    """Return the largest distance, ignoring variables with at most a fraction _MAY_DIFFER of the numbers in total."""
     left = _MAY_DIFFER * sum(sizes)
-    # The largest measures are ignored first, as long as these variables have few numbers together.
+    # Ignore the largest distances first, as long as their variables together have few numbers.
     for place in np.argsort(measures)[::-1]:  # NaN comes first
         left -= sizes[place]
         if left < 0 or np.isnan(measures[place]):
@@ -104,6 +105,6 @@ def _square(one: Vector, other: Vector) -> float:
 
 
 def _share(apart: float, one: float, other: float) -> float:
-    # By the longer step, so that an upload without a step cannot make the other one look infinitely far.
+    # Divide by the longer step, so that an upload without a step cannot make the other one look infinitely far.
     length = max(one, other)
     return 0.0 if apart == 0 else float("inf") if length == 0 else (apart / length) ** 0.5

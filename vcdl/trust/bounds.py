@@ -2,12 +2,12 @@
 
 Everything that is shared is bounded, variable by variable: trained weights, the statistics of batch normalisation, the
 moments of optimizers. A limit on the whole step alone (Sun et al. 2019, *Can You Really Backdoor Federated Learning?*,
-arXiv 1911.07963) leaves room for a step of the usual length in one small variable, an output's bias say, and for any
-value in what is no weight. docs/decisions/025 has the measurements behind the constants.
+arXiv 1911.07963) leaves room for a step of the usual length in one small variable, for instance an output's bias, and
+for any value in statistics and moments. docs/decisions/025 has the measurements behind the constants.
 
 For a variable of n numbers, B what the client started from, C what it uploaded:
 
-    1. step         a = C − B. Where no number may be negative (variances, second moments), each number is divided by
+    1. step         a = C − B. If no number may be negative (variances, second moments), each number is divided by
                     its own scale s = max(B, 0) + scale_floor: training divides by their roots, so that the small ones
                     matter most.
        scale_floor  a tenth of the mean of max(B, 0) in the block, so that numbers near zero can move at all.
@@ -18,8 +18,8 @@ For a variable of n numbers, B what the client started from, C what it uploaded:
     4. bounded      C' = B + κ·(C − B), κ = min(1, limit / step_norm). Of one that is never negative, number by number:
                     C limited to B ± limit·s, and to 0.
 
-The step_norms of the last uploads are a table that lies behind W in the store (vcdl.rules.state): a row an update, the
-step of all trained weights together in its first column, then a column a variable.
+The step_norms of the last uploads are a table that follows W in the store (vcdl.rules.state). It has a row for each
+update: first the step of all trained weights together, then a column for each variable.
 """
 
 from collections.abc import Mapping
@@ -45,12 +45,12 @@ _PIECE = 1 << 15
 _Floors = dict[int, np.float32]
 """Variable's number → its scale_floor in a block."""
 ScaleFloors = Mapping[int, _Floors]
-"""Begin of a block → its scale_floors, for blocks whose base has no negative number where none may be."""
+"""Start of a block → its scale_floors, for blocks whose base has no negative number where none may be."""
 _NONE_KNOWN: ScaleFloors = {}
 
 
 _Run = list[tuple[int, int, int]]
-"""Neighbouring variables in a block with the same kind of bound: number, begin and end of each."""
+"""Neighbouring variables in a block with the same kind of bound: number, start and end of each."""
 
 
 class _Piece(NamedTuple):
@@ -81,7 +81,7 @@ class StepLimits:
     length: float
     """The step_norm of the trained weights together."""
     usual: float
-    """The median step_norm of the last uploads' trained weights; 0 before there is any."""
+    """The median step_norm of the last uploads' trained weights, or 0 before there are any."""
     furthest: float
     """The largest ratio of a trained variable's step to its usual length."""
     scale_floors: ScaleFloors = field(default_factory=lambda: _NONE_KNOWN)
@@ -111,7 +111,7 @@ class Bounds:
 
     @classmethod
     def of(cls, run: Run) -> Self | None:
-        """Return the bounds on clients' uploads; None where clients are trusted."""
+        """Return the bounds on clients' uploads, or None if clients are trusted."""
         own_step = run.prepared.own_step
         return cls(run.layout, run.job.trust.clip, own_step) if own_step else None
 
@@ -160,8 +160,8 @@ class Bounds:
             weights: The block of the upload, shape (m,).
             base: The same block of what its client started from.
             begin: The number of the block's first weight.
-            w: The same block of the shared weights; None where directions do not matter.
-            reference: The same block of the reference update; None: there is none.
+            w: The same block of the shared weights, or None if directions do not matter.
+            reference: The same block of the reference update, or None if there is none.
         """
         own, floors = self._scaled_by(base, begin)
         if own is base:
@@ -204,13 +204,13 @@ class Bounds:
     def cosines(self, sums: StepSums, factors: Vector) -> tuple[float | None, float | None]:
         """Return the clipped step's cosines with the movement of the shared weights and with the reference update.
 
-        A cosine is None where there is no such direction.
+        A cosine is None if there is no such direction.
 
         Args:
             sums: The sums of the upload.
             factors: κ of each variable, shape (v,).
         """
-        # The step as it will be folded: clipping one variable changes the direction of the whole.
+        # Use the step as it will be folded: clipping one variable changes the direction of the whole.
         kept = np.where(self._is_trained, factors, 0.0)
         length = float(sums.squares @ kept**2)
         with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
@@ -227,14 +227,15 @@ class Bounds:
             table: The step_norms of the last updates.
             number: The number of the update in the job.
             row: Its step_norms.
-            floors: The scale floors of its measuring, where they are known.
-            is_measure: Write the row itself, so that later uploads are compared with it; else the usual row is written.
+            floors: The scale floors of its measuring, if they are known.
+            is_measure: Whether to write the row itself, so that later uploads are compared with it. If not, the usual
+                row is written.
         """
         if is_measure:
             table[number % LENGTHS] = row
         usual = usual_of(table)
         if not is_measure:
-            # A row must be written in any case: its place still has the update of fifty versions ago, which would
+            # A row must be written in any case: its place still has the row of fifty versions ago, which would
             # otherwise count twice as long.
             table[number % LENGTHS] = usual
         limit = usual[1:] * np.float32(self.clip)
@@ -309,7 +310,7 @@ class Bounds:
             start = run[0][1]
             sums = np.add.reduceat(base[start : run[-1][2]], [first - start for _, first, _ in run], dtype=np.float64)
             for (number, first, behind), total in zip(run, sums, strict=True):
-                # _TINY keeps a variable that is all zeros from dividing by zero.
+                # _TINY prevents a division by zero for a variable of zeros.
                 floors[number] = np.float32(_FLOOR * float(total) / (behind - first) + _TINY)
         return base, floors
 
@@ -347,7 +348,7 @@ def _limit(piece: Vector, base: Vector, longest: Vector) -> None:
 def usual_of(table: Vector) -> Vector:
     """Return the lower median of the positive lengths in each column of a table, shape (r, c) → (c,).
 
-    0 for a column without any.
+    A column without positive lengths gives 0.
     """
     rows = table.shape[0]
     if table.size and table.all():  # a full table: every column has the same place for its median

@@ -1,10 +1,10 @@
-"""Detect a collapse: over an epoch of updates, a job's measures were far below its earlier level.
+"""Detect a collapse: over an epoch of updates, a job's scores were far below its earlier level.
 
 A pure state machine: it applies the journal's events, without I/O and without a clock.
 
-One bad measure proves little. A client whose shard has one class lowers the accuracy of honest weights by a third, and
-the next updates restore it. So a first bad measure requests further ones, and only the median over a stretch of updates
-decides.
+One bad score proves little. A client whose shard has one class lowers the accuracy of honest weights by a third, and
+the next updates restore it. So a first bad score requests further evaluations, and only the median over a stretch of
+updates decides.
 """
 
 import math
@@ -20,19 +20,19 @@ _STRETCH_AT_LEAST, _STRETCH_AT_MOST = 8, 100
 """Least and most updates over which the median is taken; between them, it is an epoch. Honest fluctuations are shorter.
 """
 _MEASURES = 4
-"""Least measures within an epoch before a collapse is declared, since one or two low ones may be chance."""
+"""Fewest evaluations within an epoch before a collapse is declared, since one or two low scores may be chance."""
 _LEVEL_OF = 3
-"""Least measures whose median is a level of the job, so that one lucky measure is none."""
+"""Fewest evaluations whose median counts as a level of the job, so that one lucky score does not."""
 _FALL, _FALL_SHARE = 0.15, 0.25
-"""A measure such as an accuracy is bad when it is this much, and this fraction of the level, below the level."""
+"""A score such as an accuracy is bad if it is this much, and this fraction of the level, below the level."""
 _FALL_LOSS = math.log(3.0)
 """A loss or an error is bad above three times the level."""
 _SWINGS = 2.0
-"""Multiple of the job's usual fluctuation between two measures: a smaller fall counts as noise."""
+"""Multiple of the job's usual fluctuation between two scores: a smaller fall counts as noise."""
 _SMALLEST, _WORST = 1e-30, -100.0
-"""The least loss that is distinguished from 0, and the score of a measure that is NaN."""
+"""The least loss that is distinguished from 0, and the score of a value that is not finite."""
 _TRIES = 3
-"""Rollbacks at most without a newer good epoch. A further collapse is accepted: the data may be at fault."""
+"""Most rollbacks without a newer good epoch. A further collapse is accepted, because the data may be at fault."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Collapse:
     """A collapse, and the version that the job goes back to."""
 
     version: int
-    """The first version whose measure was bad."""
+    """The first version whose score was bad."""
     measured: float
     """The monitor's value at that version."""
     usual: float
@@ -70,15 +70,18 @@ class _Level:
 
 @dataclass
 class CollapseWatch:
-    """Follows a job's measures and detects a collapse. Its size grows with the epochs, not with the measures."""
+    """Follows the evaluations of a job and detects a collapse.
+
+    Its size grows with the epochs, not with the evaluations.
+    """
 
     shards: int
     monitor: Monitor | None = None
-    """The measure by which the job is judged; None: the first evaluation decides."""
+    """The metric by which the job is judged, or None if the first evaluation decides."""
     collapse: Collapse | None = None
-    """The collapse that the job should roll back from; None: there is none, or rolling back has not helped."""
+    """The collapse that the job should roll back from, or None if there is none or rolling back has not helped."""
     _measures: list[_Measure] = field(default_factory=list)
-    """The measures of the last stretch of updates, or the last few before."""
+    """The evaluations of the last stretch of updates, or the last few before."""
     _levels: list[_Level] = field(default_factory=list)
     """The levels of the job, each higher than the one before."""
     _swing: float = 0.0
@@ -91,28 +94,28 @@ class CollapseWatch:
     """Version → score, of the versions since the last good end that were measured and not bad."""
     _rollbacks: list[RolledBack] = field(default_factory=list)
     _first_kept: int = 0
-    """The first version that is still kept: a rollback leaves fewer good ends, and no earlier one becomes good again.
-    """
+    """The first version that is still kept: after a rollback fewer good ends are left, and no earlier one becomes good
+    again."""
 
     def follow(self, event: Event) -> None:
         """Apply the next journal event."""
         match event:
             case VersionEvaluated(split=split, version=version) if split == VALIDATION:
-                # The evaluator may finish measuring a version that has been undone meanwhile.
+                # The evaluator may finish evaluating a version that has been undone in the meantime.
                 if not any(rolled.undoes(version) for rolled in self._rollbacks):
                     self.monitor = self.monitor or Monitor.of_first(event)
                     value = self.monitor.value(event)
                     self._measured(_Measure(version, value, self._score(value)))
             case EpochClosed(version=version):
-                # The version that a rollback made is as good as the one that it went back to, and no better.
+                # The version that a rollback made is as good as the one that it went back to, but not better.
                 if not any(rolled.version == version for rolled in self._rollbacks):
                     self._end(version)
             case RolledBack(to=to):
                 self._rollbacks.append(event)
-                # A late measure may be of a version before the good one: the collapse has ended for it as well.
+                # A late evaluation may belong to a version before the good one: the collapse has ended for it, too.
                 last = min(to, event.collapsed - 1)
                 self._measures = [one for one in self._measures if one.version <= last]
-                # At least one level stays: without any nothing would be bad, and a second collapse would go unnoticed.
+                # Keep at least one level: without any, nothing would be bad, and a second collapse would go unnoticed.
                 self._levels = [one for one in self._levels if one.version <= to] or self._levels[:1]
                 self._ends = [version for version in self._ends if version <= to]
                 self._good_ends = {version: score for version, score in self._good_ends.items() if version <= to}
@@ -124,12 +127,12 @@ class CollapseWatch:
 
     @property
     def last_good_end(self) -> int:
-        """The end of the last epoch that was measured and not bad; 0, the job's first version, if there is none."""
+        """The end of the last epoch that was measured and not bad, or 0, the job's first version, if there is none."""
         return next(reversed(self._good_ends), 0)
 
     @property
     def covered(self) -> int:
-        """The good end before the last one: later updates may have to be taken back, as lies are found late."""
+        """The good end before the last one: later updates may have to be removed, because lies are found late."""
         return ([0, 0, *self._good_ends])[-2]
 
     @property
@@ -140,7 +143,7 @@ class CollapseWatch:
 
     def wants_measure_of(self, version: int) -> bool:
         """Return whether the newest version must also be measured, to distinguish a collapse from a fluctuation."""
-        # Further measures cost the evaluator time, so they are only asked for while they can lead to a rollback.
+        # Further evaluations take time, so they are requested only while they can lead to a rollback.
         if not self._bad or self._tries >= _TRIES or self.collapse is not None:
             return False
         return version >= self._measures[-1].version + max(1, self._stretch // (2 * _MEASURES))
@@ -149,7 +152,7 @@ class CollapseWatch:
         bad, stretch = self._bad, self._last_stretch
         if not bad or len(stretch) < _MEASURES or self._tries >= _TRIES:
             return None
-        # Several bad measures close together may be one fluctuation. They have to span half of an epoch.
+        # Several bad scores close together may be one fluctuation, so they must span half of an epoch.
         if bad[-1].version - bad[0].version < self._stretch // 2 or not median(_scores(stretch)) < self._bad_below:
             return None
         return Collapse(bad[0].version, bad[0].value, self._levels[-1].value, self._good_end(), bool(self._tries))
@@ -161,7 +164,7 @@ class CollapseWatch:
 
     @property
     def _collapses(self) -> list[RolledBack]:
-        """The rollbacks from a collapse, without those that took the uploads of a host back."""
+        """The rollbacks from a collapse, without those that removed the uploads of a host."""
         return [rolled for rolled in self._rollbacks if not rolled.host]
 
     @property
@@ -177,7 +180,7 @@ class CollapseWatch:
 
     @property
     def _bad(self) -> list[_Measure]:
-        """The bad measures of the last stretch; measures before the job had its level are never bad."""
+        """The bad scores of the last stretch; scores before the job reached its level are never bad."""
         if not self._levels:
             return []
         since, below = self._levels[-1].version, self._bad_below
@@ -185,7 +188,7 @@ class CollapseWatch:
 
     @property
     def _bad_below(self) -> float:
-        """The score below which a measure is bad."""
+        """The score below which a version is bad."""
         return self._levels[-1].score - self._fall if self._levels and self._measures else -math.inf
 
     @property
@@ -197,7 +200,7 @@ class CollapseWatch:
 
     @property
     def _is_ratio(self) -> bool:
-        """Whether a measure is compared with the level as a ratio, as an error is."""
+        """Whether a value is compared with the level as a ratio, because the monitor is an error or a loss."""
         return self.monitor is not None and self.monitor.mode == MIN and not self.monitor.is_signed
 
     def _score(self, value: float) -> float:
@@ -208,7 +211,7 @@ class CollapseWatch:
         return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
-        """Return the last end of an epoch that was not already halfway down.
+        """Return the last end of an epoch that had not fallen by half of what is bad.
 
         If going back to it did not give good weights, or twice gave weights that collapsed again, return the one
         before.
@@ -222,15 +225,16 @@ class CollapseWatch:
         return version in self._good or version in self._good_ends
 
     def _end(self, version: int) -> None:
-        """Record the end of an epoch: no earlier version will be one."""
-        # Measured already, as versions are evaluated in any order. Otherwise `_measured` calls this again.
+        """Record the end of an epoch: later events end later epochs."""
+        # It may be evaluated already, because versions are evaluated in any order. Otherwise `_measured` calls this
+        # again.
         score = self._good.get(version)
         if score is None:
             self._ends.append(version)
         elif next(reversed(self._good_ends), 0) < version:
             self._good_ends[version] = score
         else:
-            # A late measure of an earlier end: the dict has to be in order of versions.
+            # This is a late evaluation of an earlier end: the dict must stay in order of versions.
             self._good_ends = dict(sorted({**self._good_ends, version: score}.items()))
         kept = self._rollbacks[-1].version if self._rollbacks else version
         self._good = {good: score for good, score in self._good.items() if good >= version or good == kept}
@@ -240,7 +244,7 @@ class CollapseWatch:
         self._measures.sort(key=lambda one: one.version)
         last = self._last_stretch
         recent = last if len(last) >= _LEVEL_OF else self._measures[-_LEVEL_OF:]
-        # Earlier measures are in the levels and the fluctuation already. The list must not grow with the job.
+        # Earlier scores are already part of the levels and the fluctuation. The list must not grow with the job.
         self._measures = self._measures[-max(len(last), _LEVEL_OF) :]
         if not measure.score < self._bad_below:
             self._good[measure.version] = measure.score
@@ -248,10 +252,10 @@ class CollapseWatch:
             self._ends.remove(measure.version)
             self._end(measure.version)
         score = median(_scores(recent))
-        # While measures are bad the level stays, so that a slow attack cannot lower what it is compared with.
+        # While scores are bad the level stays, so that a slow attack cannot lower the reference.
         if len(recent) < _LEVEL_OF or self._bad:
             return
-        # Half of all fluctuations are falls; a rise alone is none.
+        # Half of all fluctuations are falls; a mere rise is none.
         falls = [max(0.0, earlier - later) for earlier, later in pairwise(_scores(recent))]
         self._swing = max(self._swing, 2.0 * fmean(falls))
         if not self._levels or score > self._levels[-1].score:

@@ -1,9 +1,9 @@
 """The interface by which a parameter server asks how much to trust clients' uploads.
 
 For each upload the server asks whether and how much it counts (`admit`), and whether it must be measured before any of
-it is applied (`measurement`). It reports what it has applied (`accept`). vcdl.trust.own implements this where clients
-are the submitter's own, vcdl.trust.strangers where they are not. The answers depend on the journal alone, so any number
-of servers may ask, and each may be killed at any moment.
+it is applied (`measurement`). It reports what it has applied (`accept`). vcdl.trust.own implements this if clients are
+the submitter's own, otherwise vcdl.trust.strangers does. The answers depend on the journal only, so any number of
+servers may ask, and each may be killed at any moment.
 
 The numbers that trust adds to the store, after W, are fixed when a job is prepared (`Prepared.own_step`).
 """
@@ -26,17 +26,17 @@ class Admission:
     """The weight of an upload, or its refusal, as decided before its weights are read."""
 
     host: str
-    """The upload's host; empty: unknown."""
+    """The upload's host, or an empty string if unknown."""
     weight: float = 1.0
     """The factor on its fraction, from 0 to 1; other uploads are compared only with those of weight 1."""
     refused: Refused | None = None
-    """The reason for refusing it; None: it is admitted."""
+    """The reason for refusing it, or None if it is admitted."""
     is_part: bool = False
     """Whether the rest of its subtask is reissued."""
     usual_train_s: float | None = None
-    """Seconds that its host usually takes for as many samples; None: unknown."""
+    """Seconds that its host usually takes for as many samples, or None if unknown."""
     rate: float = 1.0
-    """The learning rate of its workunit, as a factor of the job's peak; 1 where it is not needed."""
+    """The learning rate of its workunit, as a factor of the job's peak, or 1 if it is not needed."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class UploadFacts:
     base_version: int = 0
     """The version that the client started from."""
     updates: int = 0
-    """Number of updates in the whole job, if nothing ends it earlier."""
+    """Number of updates in the whole job, unless something ends it earlier."""
     trust: float = 1.0
     """The weight by trust: `Admission.weight`."""
     is_doubted: bool = False
@@ -69,9 +69,9 @@ class Measurement(Protocol):
     """The measuring of one upload as a whole, before any of it is folded. Blocks come in order."""
 
     cosine: float | None
-    """Cosine of the folded step with the movement of the shared weights since its base; None: there was none."""
+    """Cosine of the folded step with the movement of the shared weights since its base, or None if there was none."""
     reference_cosine: float | None
-    """Cosine of the folded step with the server's own step; None: there is none to compare with."""
+    """Cosine of the folded step with the server's own step, or None if there is none to compare with."""
 
     def add(self, w: Vector, update: Update, begin: int) -> None:
         """Measure a block against the same block of W.
@@ -82,7 +82,7 @@ class Measurement(Protocol):
         ...
 
     def judge(self, tail: Vector) -> Refused | None:
-        """Write the upload's measures into the store's `tail`; return why the upload is refused, or None."""
+        """Write the measurements of the upload into the store's `tail`; return why the upload is refused, or None."""
         ...
 
     def hold(self, weights: Vector, base: Vector, begin: int) -> None:
@@ -91,7 +91,7 @@ class Measurement(Protocol):
 
 
 Measuring = Callable[[UploadFacts, ExitStack], Measurement | None]
-"""`Trust.measurement`, or its replacement where uploads that were applied before are folded again."""
+"""`Trust.measurement`, or its replacement when uploads that were applied before are folded again."""
 
 
 class Trust(Protocol):
@@ -105,7 +105,7 @@ class Trust(Protocol):
             opened: Closed after the upload.
 
         Raises:
-            FileUnavailable: The reference update is not there yet.
+            FileUnavailable: The reference update does not exist yet.
         """
         ...
 
@@ -122,9 +122,9 @@ class Trust(Protocol):
         ...
 
     def key_of(self, upload: Uploaded) -> str:
-        """Return a key; uploads with equal keys are processed in turn, as each may change how the next counts.
+        """Return a key; uploads with equal keys are processed in turn, because each may change how the next one counts.
 
-        It is empty while the host matters and the journal does not name it yet.
+        It is empty if the host matters and the journal does not name it yet.
         """
         ...
 
@@ -137,13 +137,13 @@ class Trust(Protocol):
             upload: The upload.
             header: Its header, which is valid.
             counted: The fraction of a subtask that its training counts as.
-            created: The event that announced its workunit; None: the journal has none.
+            created: The event that announced its workunit, or None if the journal has none.
             now_s: The journal's time.
         """
         ...
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
-        """Return whether a strange upload at this attempt gets a small weight instead of being refused."""
+        """Return whether a suspicious upload at this attempt gets a small weight instead of being refused."""
         ...
 
     def accept(self, cosine: float | None, reference: float | None) -> None:

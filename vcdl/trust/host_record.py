@@ -13,7 +13,7 @@ import msgspec
 from vcdl.journal.events import UpdateApplied
 
 KNOWN_AFTER = 5
-"""Applied uploads after which a host is not new any more, even if none was verified: honest ones soon count."""
+"""Applied uploads after which a host is no longer new, even if none was verified, so that honest hosts soon count."""
 KEPT_OF_ONE = 1000
 """Unverified uploads of a host that are remembered, so that the memory of a job is bounded by its number of hosts."""
 
@@ -35,7 +35,7 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
     workunit: str
     version: int
     weight: float
-    """The weight by trust in its host; other uploads were compared with it only if that was 1."""
+    """The weight by trust in its host; other uploads were compared with it only if this is 1."""
     is_part: bool = False
     """Whether the untrained part of its subtask is reissued."""
     samples: int = 0
@@ -51,8 +51,8 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def usual_fraction(uploads: Iterable[Brought]) -> float:
     """Return the median fraction of uploads, weighted by their samples; 0 without uploads.
 
-    Weighted by samples and not by uploads or hosts: a host that trains next to nothing gets no vote, under however many
-    names.
+    The weights are samples and not uploads or hosts: a host that trains next to nothing gets no vote, under however
+    many names.
     """
     lately = sorted((one.fraction, one.samples) for one in uploads)
     half = sum(samples for _, samples in lately) / 2
@@ -73,7 +73,7 @@ class HostRecord:
     """Refusal's name → number of its uploads that were refused for it."""
     superseded: int = 0
     lost: int = 0
-    """Number of workunits that the grid gave up while the host had them."""
+    """Number of workunits that the grid gave up while this host had them."""
     turnaround_s: float | None = None
     """Seconds from sent to applied, a moving average."""
     parts: int = 0
@@ -87,7 +87,7 @@ class HostRecord:
     heard_of_s: float = 0.0
     """Unix time of its last event."""
     pace: float | None = None
-    """Logarithm of its training seconds for one sample, a moving average; None: unknown."""
+    """Logarithm of its training seconds for one sample, a moving average, or None if unknown."""
     verified: int = 0
     """Number of its uploads that the server retrained and found good."""
     vouched: int = 0
@@ -97,9 +97,9 @@ class HostRecord:
     suspected: int = 0
     """How often an upload of the host was not the result of its subtask."""
     convicted: str = ""
-    """The workunit whose upload was the second one of that kind, so that the host is banned; empty: there is none."""
+    """The workunit whose upload was the second one of that kind, so that the host is banned, or an empty string."""
     is_incomparable: bool = False
-    """Whether an upload could not be compared with the server's own training, and so may be anything."""
+    """Whether an upload could not be compared with the server's own training, so that it may be anything."""
     strikes: float = 0.0
     quarantines: int = 0
     quarantined_until: int = 0

@@ -38,13 +38,14 @@ _NEWCOMERS = 0.1
 """Share of recent uploads that all unknown late joiners may have, so that new names cannot flood a job."""
 _BEFORE_A_CHECK = 5
 """Uploads that a host of the first fleet may make before one was verified. With three, hosts sixteen times as fast as
-others had one of ninety refused in every third job; a liar's are taken back."""
+others had one of ninety uploads refused in every third job. If the host lies, its uploads are removed again."""
 _FIRST_UPLOADS, _FASTER = 3, 1.5
-"""Uploads that a host may make before one is verified; later this multiple of an equal share."""
+"""Uploads that a host may make before one is verified; later, as a multiple of an equal share."""
 _NOT_YET = 1.25
-"""Factor on the hosts that have uploaded, so that names that only hold work do not shrink an equal share."""
+"""Factor on the hosts that have uploaded, so that names that only hold work hardly shrink an equal share."""
 _ENOUGH_PROVEN = 2
-"""Proven hosts from which on others must be comparable too, since a single one may be the only one of its kind."""
+"""Proven hosts from which on other hosts must be comparable too, since a single proven host may be the only one of its
+kind."""
 _LATELY = 100
 """Number of last uploads that shares are computed over; their hosts are those at work."""
 _SHARE = 0.2
@@ -55,16 +56,17 @@ _OF_FEW = 1.5
 LEAST_WEIGHT = 0.05
 """The least weight by trust in the host; a smaller one means that the upload itself looked suspicious."""
 NO_MEASURE = 0.999
-"""The weight of an upload that is trusted, but not compared with: its host has its share of the measures."""
+"""The weight of an upload that is trusted, but not compared with: its host has used up its share of the comparisons."""
 _STRIKES = 2.0
-"""Strikes at which a host is out for a while: a refusal of form, or two of content soon after each other."""
+"""Strikes at which a host is out for a while: one refusal because of its form, or two because of content in quick
+succession."""
 _STRIKES_OF = {Blame.FORM: _STRIKES, Blame.CONTENT: 1.0}
 _FORGIVEN = 0.8
 """Factor on a host's strikes after an upload that counts."""
 _QUARANTINE_UPDATES = 200
-"""Updates of the job that the first quarantine lasts; each further one lasts twice as long as the last."""
+"""Updates of the job that the first quarantine lasts; each further one lasts twice as long as the one before."""
 _TAKEN_BACK = 0.5
-"""The least weight of a convicted host's upload that is taken back; others have hardly moved anything."""
+"""The least weight of a convicted host's upload that is taken back; others have hardly changed the weights."""
 
 
 @dataclass
@@ -122,7 +124,7 @@ class HostHistory:
             case RolledBack() if event.host:
                 self._drop(event)
             case RunStarted() | RunPaused():
-                # Running workunits are submitted again, and no host has lost them. An upload may still arrive.
+                # Running workunits are submitted again, so no host has lost them. An upload may still arrive.
                 self._earlier |= {workunit: self.sender(workunit) for workunit in self._senders}
                 self._senders.clear()
             case StopDecided():
@@ -132,7 +134,7 @@ class HostHistory:
     # -- read
 
     def sender(self, workunit: str) -> str:
-        """Return the last host that a workunit was sent to; empty if unknown, or if the workunit has ended."""
+        """Return the last host that a workunit was sent to, or "" if it is unknown or the workunit has ended."""
         return next(reversed(self._senders.get(workunit, {})), self._earlier.get(workunit, ""))
 
     def _known(self, host: str) -> HostRecord:
@@ -178,7 +180,7 @@ class HostHistory:
         return 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
-        """Return for how many seconds a host has had a workunit, or None if it got it in an earlier session.
+        """Return for how many seconds a host has had a workunit, or None if the host got it in an earlier session.
 
         A host may upload before the journal records that it got the workunit: then the answer is 0.
         """
@@ -224,7 +226,7 @@ class HostHistory:
         return record is not None and not record.convicted and version <= record.vouched
 
     def must_be_verified(self, host: str) -> bool:
-        """Return whether the next upload of a host is verified, without a draw."""
+        """Return whether the next upload of a host must be verified without a draw."""
         record = self.hosts[host]
         if record.convicted or record.is_incomparable or host in self.disputed:
             return False
@@ -232,12 +234,12 @@ class HostHistory:
 
     @property
     def sleepers(self) -> int:
-        """The number of hosts that lied after an honest upload: other hosts may do the same."""
+        """The number of hosts that lied after an honest upload, because other hosts may do the same."""
         return sum(record.suspected > 0 and record.verified > 0 for record in self.hosts.values())
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The convictions due: of liars, and of hosts whose uploads cannot be compared, so may be anything."""
+        """The convictions due: of liars, and of hosts whose uploads cannot be compared and so may be anything."""
         if not self._proven:
             return []
         found = [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
@@ -265,7 +267,7 @@ class HostHistory:
         return [one for one in self._lately if not self.is_known(one.host)]
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
-        """Return the seconds that a host usually takes for `samples` samples; None for a new host."""
+        """Return the seconds that a host usually takes for `samples` samples, or None for a new host."""
         record = self._known(host)
         return None if record.pace is None or record.applied < KNOWN_AFTER else samples * exp(record.pace)
 
@@ -310,7 +312,7 @@ class HostHistory:
             host.turnaround_s = before_s + _SMOOTHING * (took_s - before_s)
 
     def _forget(self, workunit: str) -> dict[str, float]:
-        """Remove a workunit that has ended; return the hosts that had it in this session."""
+        """Forget a workunit that has ended; return the hosts that had it in this session."""
         self._earlier.pop(workunit, None)
         return self._senders.pop(workunit, {})
 
@@ -333,7 +335,7 @@ class HostHistory:
             host.unverified = deque((one for one in host.unverified if one.version not in event.dropped), KEPT_OF_ONE)
 
     def _convict(self, host: HostRecord, event: HostConvicted) -> None:
-        """Quarantine a host, as one wrong bit in its memory is enough for a conviction; ban it the second time."""
+        """Quarantine a host, because one wrong bit in its memory is enough for a conviction; ban it the second time."""
         host.suspected += 1
         self.disputed.pop(host.name, None)
         host.unverified.clear()  # all of these subtasks are reissued, once
@@ -346,7 +348,7 @@ class HostHistory:
         """Return whether a host's uploads cannot be compared while others' were compared and found good.
 
         Hosts that cannot be compared do not vote: names are free, and three hosts with three names each outnumbered
-        seven honest ones, for 70 points of accuracy. Where all hosts have another backend than the server, none is
+        seven honest ones, for 70 points of accuracy. If all hosts have another backend than the server, none is
         verified, and all count.
         """
         return self.is_incomparable(host) and self._proven >= _ENOUGH_PROVEN
@@ -362,7 +364,10 @@ class HostHistory:
         host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** min(host.quarantines - 1, 20)
 
     def _may_quarantine(self, host: HostRecord) -> bool:
-        """Return whether most hosts would still be trusted without this one; otherwise the job would stall."""
+        """Return whether at most half of the hosts would then be out; otherwise the job would stall.
+
+        A host that is out stays so.
+        """
         if self.is_out(host.name):
             return False
         there = self._there

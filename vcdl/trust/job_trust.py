@@ -1,8 +1,8 @@
 """Track a job's trust in its clients from its events, and decide when to roll back, take back or retrain.
 
-A pure state machine: its state depends on the journal's events only, and is packed with the rest of the job's state.
-One class serves both kinds of trust, and `plan` says which. Where all clients are the submitter's own, it records
-nothing and no action is ever due.
+A pure state machine: its state depends on the journal's events only, and is stored with the rest of the job's state.
+One class serves both kinds of trust, and `plan` says which. If all clients are the submitter's own, it records nothing
+and no action is ever due.
 """
 
 import math
@@ -60,7 +60,7 @@ class TrustPlan:
 
 
 OWN = TrustPlan()
-"""The settings for machines of the submitter's own."""
+"""The settings for the submitter's own machines."""
 
 
 @dataclass
@@ -73,11 +73,11 @@ class JobTrust:
     plan: TrustPlan
     watch: CollapseWatch
     senders: dict[str, str] = field(default_factory=dict)
-    """Open workunit → the last host it was sent to, where hosts are distinguished."""
+    """Open workunit → the last host it was sent to, if hosts are distinguished."""
     known: set[str] = field(default_factory=set)
     """Hosts with an applied update."""
     convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Convicted host → the versions that its uploads made and that still have to be taken back."""
+    """Convicted host → the versions that its uploads made and that must still be removed."""
     verified: int = -1
     """The version up to which the server has finished the verification before the job's end."""
 
@@ -90,7 +90,7 @@ class JobTrust:
         """Apply the next journal event."""
         event = recorded.event
         match event:
-            # A workunit that has ended is not noted: its sender would never be forgotten.
+            # Ignore a workunit that has ended, because its sender would never be forgotten.
             case WorkunitSent() if self.plan.tells_hosts_apart and event.workunit in open_workunits:
                 self.senders[event.workunit] = event.host
             case UpdateApplied() if self.plan.tells_hosts_apart:
@@ -110,7 +110,7 @@ class JobTrust:
             self.watch.follow(event)
 
     def forget_closed(self, open_workunits: Collection[str]) -> None:
-        """Forget, now and then, the senders of workunits that have ended."""
+        """Not with each event: so the pass over all senders costs a constant time for each event on average."""
         # Now and then and not with each event: the pass over all senders then costs a constant time for an event.
         if len(self.senders) > 2 * len(open_workunits) + 16:
             self.senders = {workunit: host for workunit, host in self.senders.items() if workunit in open_workunits}
@@ -118,19 +118,19 @@ class JobTrust:
     # -- tries
 
     def who(self, workunit: str, host: str = "") -> str:
-        """Return the host that trained a workunit; the workunit's own name if no host is known."""
+        """Return the host that trained a workunit, or the workunit's own name if no host is known."""
         return host or self.senders.get(workunit, workunit)
 
     def counts(self, who: str) -> bool:
         """Return whether a host's failure counts as a try.
 
-        Among strangers only failures of hosts with an applied update do: names are free, and fifteen files of garbage
-        under as many names would end the job.
+        Among strangers only failures of hosts with an applied update count: names are free, and fifteen files of
+        garbage under as many names would end the job.
         """
         return not self.plan.tells_hosts_apart or who in self.known
 
     def are_all(self, hosts: Collection[str], open_workunits: Container[str]) -> bool:
-        """Return whether no other host has a workunit or an applied update."""
+        """Return whether no other hosts have an open workunit or an applied update."""
         at_work = (host for workunit, host in self.senders.items() if workunit in open_workunits)
         return all(host in hosts for host in (*at_work, *self.known))
 
@@ -149,7 +149,7 @@ class JobTrust:
         if self.watch.collapse is not None:
             return RollBack(self.watch.collapse)
         for host, versions in self.convicted.items():
-            # Uploads up to `covered` are not kept any more, so their effect can no longer be removed from the weights.
+            # Uploads up to `covered` are no longer kept, so their effect can no longer be removed from the weights.
             if later := tuple(version for version in versions if version > covered):
                 return TakeBack(host, later, max(end for end in (covered, *self.watch.to_keep) if end < later[0]))
         return None

@@ -37,7 +37,7 @@ def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
         JournalError: The journal cannot be read.
     """
     shown = hosts_of(journal, without=KEPT_OF_ONE).load()
-    # Nothing is stored yet. Computing the state with all lists first leaves one that writers can use too.
+    # Nothing is stored yet. First compute and save the state with all lists, which writers can use too.
     if not shown.last_id and journal.last_id() >= EVENTS:
         kept_hosts(journal).advance(save=True)  # applies all events once
         shown.load()
@@ -64,7 +64,7 @@ def bringing(folder: RunFolder) -> int:
 
 
 class ShownTrust(NamedTuple):
-    """The trust in a host for displays; None where hosts are not judged, as all are the submitter's own."""
+    """The trust in a host for displays, or None if hosts are not judged because all are the submitter's own."""
 
     state: HostState | None = None
     weight: float | None = None

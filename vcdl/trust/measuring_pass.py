@@ -13,8 +13,8 @@ from vcdl.wire.weights import Vector
 
 _GROWTH = 0.5
 """Exponent by which a step's length is assumed to grow with the samples trained, to compare parts with whole subtasks.
-It is that of a random walk, the smallest possible: where gradients agree, steps grow up to linearly. So an honest part
-can look shorter than a whole subtask, but never longer."""
+This is the exponent of a random walk, the smallest possible: if gradients agree, steps grow up to linearly. So an
+honest part can look shorter than a whole subtask, but never longer."""
 
 
 class MeasuringPass:
@@ -32,7 +32,7 @@ class MeasuringPass:
             bounds: The bounds of the job.
             facts: The facts about the upload.
             reference: The server's own step, to compare with.
-            steps: Judges the step; None: it has been accepted before.
+            steps: Judges the step, or None if it has been accepted before.
         """
         self._bounds = bounds
         self._facts = facts
@@ -49,8 +49,8 @@ class MeasuringPass:
     def judge(self, tail: Vector) -> Refused | None:
         facts, bounds, table = self._facts, self._bounds, tail.reshape(LENGTHS, -1)
         row = bounds.step_norms(self._sums, facts.rate * facts.fraction**_GROWTH)
-        # Others are compared only with uploads of full weight. One number says both, so folding again gives the same
-        # table (decision 060).
+        # Other uploads are compared only with uploads of full weight. The weight decides both, so folding again gives
+        # the same table (decision 060).
         floors, is_measure = self._sums.scale_floors, facts.trust == 1.0
         self._limits = limits = bounds.limits(table, facts.number, row, floors, is_measure=is_measure)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -66,5 +66,5 @@ class MeasuringPass:
 
     def hold(self, weights: Vector, base: Vector, begin: int) -> None:
         if self._limits is None:
-            raise ValueError("an upload is folded in before it was judged: this is a bug in vcdl")
+            raise ValueError("an upload is folded before it was judged: this is a bug in vcdl")
         self._bounds.hold(weights, base, begin, self._limits)

@@ -15,7 +15,7 @@ class Own:
         """Trust every client.
 
         Args:
-            ends_by_time: Subtasks end by time, so that a smaller upload is not a part of one.
+            ends_by_time: Whether subtasks end by time, so that an upload of fewer samples is complete.
         """
         self._ends_by_time = ends_by_time
 
@@ -34,8 +34,8 @@ class Own:
     def admit(
         self, upload: Uploaded, header: UpdateHeader, counted: float, created: Recorded | None, now_s: float
     ) -> Admission:
-        # A subtask that ended before its time, as by "finish now" on a spot machine, is reissued for the samples that
-        # it left out (decision 122).
+        # A subtask that ended before its time, for example by "finish now" on a spot machine, is reissued for the
+        # samples that it left out (decision 122).
         return Admission(upload.host, is_part=counted < 1.0 and not self._ends_by_time)
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 _RESTING_STEPS = 100
-"""Steps at rate 0 that give version 0 its moments, so few that Adam's soon follow the clients' gradients. Measured:
-moments of a training's end, where gradients are small, made first steps sixteen times too long, and on JAX every unit
-of an MLP died of it (docs/measured/boinc.md, "Mixed hosts")."""
+"""Steps at rate 0 that give version 0 its moments: so few that Adam's soon follow the clients' gradients. Moments from
+the end of a training, where gradients are small, made first steps sixteen times too long, and on JAX every unit of an
+MLP died of it (docs/measured/boinc.md, "Mixed hosts")."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,14 @@ class OwnStep:
     """Version 0, shape (n,): the initial weights with their moments; moments of zeros would have another scale than the
     clients'."""
     lengths: tuple[float, ...]
-    """The row of the table of lengths (vcdl.trust.bounds), at the job's peak rate; empty: steps are not bounded."""
+    """The row of the table of lengths (vcdl.trust.bounds), at the job's peak rate, or empty if steps are not bounded.
+    """
 
 
 def first_step(
     job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: Callable[[], "Samples"], rate: float
 ) -> OwnStep:
-    """Return the server's own first step; where clients are the submitter's own, none is needed."""
+    """Return the server's own first step, or only the initial weights if clients are the submitter's own."""
     return _trained(job, trainer, initial, samples, held_out(), rate) if job.is_for_strangers else OwnStep(initial, ())
 
 
@@ -74,7 +75,7 @@ def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
     # Only the moments change: the weights of version 0 stay those of the submitter (decision 150).
     if weights < initial.size:
         begin[weights:] = trained(order[: _RESTING_STEPS * training.batch_size], 0.0)[weights:]
-    # From the new moments, as the first clients start from them.
+    # Start from the new moments, because the first clients do.
     lengths = Bounds(trainer.layout, job.trust.clip, ()).row_of_step(trained(order, rate), begin, rate)
     if not np.isfinite(lengths).all():
         raise diverged(training, x)

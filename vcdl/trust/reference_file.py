@@ -54,14 +54,14 @@ class ReferenceFile:
             FileUnavailable: There is none yet, or it cannot be read now.
         """
         identity, layout = _identity(self._path), self._layout
-        # The evaluator replaces the file as a whole, so an equal identity is the same content.
+        # The evaluator replaces the file as a whole, so an equal identity means equal content.
         if identity == self._read != ():
             return Reference(layout, self._whole, None)
         try:
             file = opened.enter_context(opened_weights(self._path, layout.size))
         except WeightsFileError as error:
             raise FileUnavailable(
-                "no reference update to compare uploads with yet: the evaluator makes it when it starts; see that it "
+                "no reference update to compare uploads with yet: the evaluator makes it when it starts; check that it "
                 "runs"
             ) from error
         # The open descriptor keeps the old file readable when the evaluator replaces it in the middle of a fold.
@@ -77,7 +77,7 @@ class ReferenceFile:
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """Return the identity of a file, to notice its replacement; () without a file."""
+    """Return the identity of a file, to notice its replacement, or () if there is none."""
     try:
         status = path.stat()
     except OSError:

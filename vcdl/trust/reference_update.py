@@ -1,8 +1,8 @@
 """The reference update: the result of training as a client does, but on the held-out data.
 
-Uploads in other directions can be refused (the server's validation update of Zeno++, Xie et al. 2020). The evaluator
-has the model and the data, so it makes the update and writes it to one file of the run's folder. Parameter servers read
-the newest one, and wait only for the first.
+Uploads that point in other directions can be refused (the server's validation update of Zeno++, Xie et al. 2020). The
+evaluator has the model and the data, so it makes the update and writes it to one file of the run's folder. Parameter
+servers read the newest one, and wait only for the first.
 """
 
 import numpy as np
@@ -20,8 +20,8 @@ class ReferenceUpdate:
     """Makes the reference updates of one run.
 
     It trains as a client does: the same optimizer, batch size and learning rate, on as many samples as a shard has. A
-    few plain gradient steps would not do: late in training, and with a client's high learning rate, their direction has
-    hardly anything in common with that of honest clients.
+    few plain gradient steps would not suffice: late in training, and with a client's high learning rate, their
+    direction has hardly anything in common with that of honest clients.
     """
 
     def __init__(self, run: Run, history: JobHistory, held_out: Samples) -> None:
@@ -41,7 +41,7 @@ class ReferenceUpdate:
         self._training = run.training
         self._rate = run.subtask_rate
         self._history = history
-        # The same samples each time, so that two reference updates differ by their start alone.
+        # Use the same samples each time, so that two reference updates differ only in their start.
         some = np.random.default_rng([job.seed, len(held_out.x)]).permutation(len(held_out.x))[:most]
         self._data = held_out.taken(some).loaded()
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())

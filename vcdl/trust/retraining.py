@@ -1,4 +1,4 @@
-"""Retrain a subtask on the server with the client's own code, one time slice after the other."""
+"""Retrain a subtask on the server with the client's own code, one time slice after another."""
 
 import shutil
 import time
@@ -13,12 +13,12 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _SLICE_S = 5.0
-"""Seconds of training before the caller may do something else. The slot has a checkpoint then. Shorter slices would
+"""Seconds of training before the caller may do something else; the slot then has a checkpoint. Shorter slices would
 spend more time on checkpoints."""
 
 
 class Slice:
-    """A supervisor that stops its task after some seconds; `math.inf`: never."""
+    """A supervisor that stops its task after some seconds, or never with `math.inf`."""
 
     def __init__(self, slice_s: float) -> None:
         self._until_s = time.monotonic() + slice_s
@@ -35,14 +35,19 @@ class Slice:
 
 @dataclass
 class Retraining:
-    """Retrains one subtask after the other, in slots of a folder that nothing else uses."""
+    """Retrains one subtask after another, in slots of a folder that nothing else uses."""
 
     folder: Path
     trainers: TrainerCache = field(default_factory=TrainerCache)
     slice_s: float = _SLICE_S
 
     def update(self, slot_name: str, staged: Staged, samples: int | None = None) -> Path | None:
-        """Return a subtask's update after `samples` samples, or all; None if its time slice is over: call again.
+        """Train a subtask for a time slice; return its update, or None if it is not finished: then call again.
+
+        Args:
+            slot_name: The slot's name; a slot with a checkpoint is continued.
+            staged: The workunit with its files.
+            samples: The number of samples to train on, or None for all.
 
         Raises:
             VcdlError: The subtask cannot be trained.
@@ -63,7 +68,7 @@ class Retraining:
 
 
 def lay_out(slot: Path, staged: Staged) -> None:
-    """Make a slot with a subtask's files.
+    """Create a slot with a subtask's files.
 
     Raises:
         OSError: It cannot be written.

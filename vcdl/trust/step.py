@@ -11,22 +11,24 @@ import numpy as np
 from vcdl.errors.refusal import Refusal, Refused
 
 _LONGEST = 4.0
-"""Longest whole step, in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""
+"""Longest whole step, in usual lengths; honest steps stay below 2.1, even with very different data (decision 025)."""
 _FURTHEST = 50.0
-"""Longest step of a single trained variable in its usual lengths; honest ones stay below 8. Moments are only limited.
+"""Longest step of a single trained variable in its usual lengths; honest steps stay below 8. Moments are only limited.
 """
 _AGAINST = 0.4
 """A step is against a direction when its cosine with it is below minus this fraction of the usual one."""
 _LEAST_USUAL = 0.2
-"""The least cosine that counts as usual: where honest steps hardly agree, their signs say nothing."""
+"""The least cosine that counts as usual: if honest steps hardly agree, their signs mean nothing."""
 _SPREADS = 5.0
-"""Median deviations from the median cosine, 3.4 standard deviations, that an honest step may lie below it alone."""
+"""Median deviations from the median cosine, 3.4 standard deviations, by which an honest step may be below the median if
+only one direction is known."""
 _KEPT = 50
 """Recent steps that define what is usual: enough for a stable median, few enough to follow training."""
 _ENOUGH = 10
-"""Accepted steps that define a usual cosine; with fewer, _USUAL_COSINE is assumed, as a median of few says little."""
+"""Accepted steps that define a usual cosine; with fewer, _USUAL_COSINE is assumed, because a median of few is
+unreliable."""
 _USUAL_COSINE = 0.3
-"""Cosine assumed before enough steps are known: in the middle of the 0.1 to 0.6 of honest steps (decision 025)."""
+"""Cosine assumed before enough steps are known, in the middle of the 0.1 to 0.6 of honest steps (decision 025)."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ class Step:
     furthest: float
     """The largest ratio of a trained variable's step to its usual length."""
     cosine: float | None
-    """Cosine of the folded step with W − B, the movement by others in the meantime; None if there was none."""
+    """Cosine of the folded step with W − B, the movement by others in the meantime, or None if there was none."""
     reference: float | None
-    """Cosine of the folded step with the server's own step on held-out data; None when there is none to compare with.
+    """Cosine of the folded step with the server's own step on held-out data, or None if there is none to compare with.
     """
 
 
@@ -70,31 +72,32 @@ class StepCheck:
         """
         if not np.isfinite(step.length):
             return  # refused later, like all values that are not finite
-        # The whole step and each variable are judged apart: a step of the usual length may lie in one small variable.
+        # The whole step and each variable are judged separately: a step of the usual length may be all in one small
+        # variable.
         if step.length > _LONGEST * step.usual:
             times = step.length / step.usual if step.usual else math.inf
             raise Refused(
                 Refusal.STEP_TOO_LONG,
-                f"it changes the weights {times:.3g} times as much as the others' uploads: hostile, or faulty",
+                f"it changes the weights {times:.3g} times as much as others' uploads: the host is hostile or faulty",
             )
         if step.furthest > _FURTHEST:
             raise Refused(
                 Refusal.STEP_TOO_LONG,
-                f"it changes one variable {step.furthest:.4g} times as much as is usual: hostile, or faulty",
+                f"it changes one variable {step.furthest:.4g} times as much as usual: the host is hostile or faulty",
             )
         cosines = [(step.cosine, self._cosines), (step.reference, self._references)]
         told = [(cosine, known) for cosine, known in cosines if cosine is not None]
-        # With both directions there a step has to be against each of them. One alone needs a wider margin (decision
+        # If both directions are known, a step must be against each of them. A single one needs a wider margin (decision
         # 038).
         least = _least_alone if len(told) == 1 else _least
         if told and all(cosine < least(known) for cosine, known in told):
             words = " and ".join(f"{cosine:.3f}" for cosine, _ in cosines if cosine is not None)
             raise Refused(
-                Refusal.AGAINST_OTHERS, f"cosine {words} with what others brought and with the server's own step"
+                Refusal.AGAINST_OTHERS, f"cosine {words} with the updates of others and with the server's own step"
             )
 
     def recall(self, newest_first: Iterable[tuple[float | None, float | None]]) -> None:
-        """Load the cosines of steps that were applied before, the newest first; stop once enough are read."""
+        """Load the cosines of steps that were applied before, newest first; stop once enough are read."""
         self._cosines.clear()
         self._references.clear()
         for cosine, reference in newest_first:
@@ -114,12 +117,12 @@ class StepCheck:
 
 
 def _least(known: deque[float]) -> float:
-    """Return the least cosine that is not held against a step."""
+    """Return the cosine below which a step is against a direction."""
     return -_AGAINST * _usual(known)
 
 
 def _least_alone(known: deque[float]) -> float:
-    """Return the least cosine where no second direction must agree: honest ones scatter, late in a job around zero."""
+    """Return the limit if only one direction is known: honest cosines scatter, late in a job around zero."""
     if len(known) < _ENOUGH:
         return _least(known)
     middle = median(known)

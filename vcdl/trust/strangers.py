@@ -27,16 +27,16 @@ from vcdl.wire.workunit import UpdateHeader, WorkunitName
 _REFUSED_AT_MOST = 2
 """Attempts at a subtask that are refused for their content, so that a shard with strange data still ends."""
 _HELD = 0.5
-"""Fraction of a subtask's time for which a host must have had it. It is below 1, as the grid reports some seconds late
-when it was sent."""
+"""Fraction of a subtask's time for which a host must have had it. It is below 1, because the grid reports a few seconds
+late when the workunit was sent."""
 _NEXT_TO_NOTHING = 0.25
-"""Fraction of the usual part from which on an upload that ends by time completes its subtask. Otherwise a host that
-takes eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). With a
-half, every second subtask would be reissued for hosts whose speeds differ by 16."""
+"""Fraction of the usual part above which an upload that ends by time completes its subtask. Otherwise a host that takes
+eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). With a half,
+every second subtask would be reissued for hosts whose speeds differ by 16."""
 
 
 class Strangers:
-    """The trust in the hosts of one run, by its journal as far as it was read."""
+    """The trust in the hosts of one run, according to the journal as far as it was read."""
 
     def __init__(self, run: Run, journal: Journal) -> None:
         self._job = run.job
@@ -44,7 +44,7 @@ class Strangers:
         self._hosts = hosts_of(journal)
         self._steps = StepCheck()
         self._bounds = Bounds.of(run)
-        """The limits on steps; None: the run was prepared before steps were bounded."""
+        """The limits on steps, or None if the run was prepared before steps were bounded."""
         self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
 
     @property
@@ -57,8 +57,8 @@ class Strangers:
         return MeasuringPass(self._bounds, facts, self._reference.open(opened), self._steps)
 
     def catch_up(self) -> None:
-        # The first time in this process: from the cache, and the cosines of the last accepted steps from the journal,
-        # so that a restarted server judges as the one before.
+        # On the first call, load the cache, and the cosines of the last accepted steps from the journal, so that a
+        # restarted server judges like the one before.
         if not self._hosts.last_id:
             self._hosts.load()
             applied = (row.event for row in self._journal.backwards(UpdateApplied))
@@ -83,7 +83,7 @@ class Strangers:
             refused=self._refused(host, is_early=is_early),
             is_part=is_part,
             usual_train_s=history.usual_train_s(host, header.samples),
-            # Lengths are compared at the same rate. The journal's rate counts and not the upload's, which its client
+            # Lengths are compared at the same rate. Use the rate in the journal and not the upload's, which its client
             # writes.
             rate=created.event.rate if is_bounded and created and isinstance(created.event, WorkunitCreated) else 1.0,
         )
@@ -91,9 +91,8 @@ class Strangers:
     def may_be_doubted(self, host: str, attempt: int) -> bool:
         """Return whether a suspicious upload gets a small weight instead of being refused.
 
-        This applies to a verified host, which will be verified again. It also applies to the third attempt of a host
-        with
-        a history: a shard on which all honest steps look suspicious must be completed, too.
+        This applies to a verified host, which will be verified again. It also applies from the third attempt on if the
+        host has a history: a shard on which all honest steps look suspicious must be completed, too.
         """
         return self._history.is_proven(host) or (attempt >= _REFUSED_AT_MOST and self._history.is_known(host))
 
@@ -108,8 +107,8 @@ class Strangers:
     def _part(self, workunit: str, host: str, counted: float, now_s: float) -> tuple[bool, bool]:
         """Return whether an upload leaves part of its subtask to be reissued, and whether it came too early.
 
-        Too early: before its workunit's time, or sooner after the host's last part than two workunits in a row would
-        be.
+        It is too early if its host had the workunit for less than half of its time, or if it is a part and the host's
+        last part came less than half of a workunit's time before.
         """
         target_s, history = self._job.training.target_s, self._history
         if counted >= 1.0:
@@ -126,7 +125,7 @@ class Strangers:
     def _weight(self, host: str, *, is_part: bool, is_again: bool) -> float:
         """Return the weight of an upload, from 0 to 1; 0 for a host in quarantine, whose uploads are refused.
 
-        Others are not compared with a part of a subtask: its step is short, and theirs would look suspicious. A
+        Other uploads are not compared with a part of a subtask: its step is short, and they would look suspicious. A
         reissued subtask at a job's end counts less while few workunits are open: without other updates, a rule would
         take the weights of one shard for those of all (3 points of 100 on shards of uneven classes).
         """
@@ -140,17 +139,20 @@ class Strangers:
         history = self._history
         if not history.is_out(host):
             if is_early and not history.may_bring_part(host):
-                return Refused(Refusal.UNFINISHED, f"{host} must bring a whole subtask before each part of one")
+                return Refused(
+                    Refusal.UNFINISHED, f"{host} must complete a whole subtask before it may upload a part of one"
+                )
             if self._job.verifies and not history.has_room(host):
                 return Refused(
-                    Refusal.NO_ROOM, f"{host} has brought its part, and none was, or can be, trained again here"
+                    Refusal.NO_ROOM,
+                    f"{host} used up its share of uploads, and none of them has been, or can be, verified by retraining",
                 )
             return None
         record = history.hosts[host]
         if record.convicted:
-            why = f"its upload for {record.convicted} was not what the training gives"
+            why = f"its upload for {record.convicted} was not the result of the training"
         else:
-            why = f"its uploads were refused; it is tried again after update {record.quarantined_until} of the job"
+            why = f"its uploads were refused; it is admitted again after update {record.quarantined_until} of the job"
         return Refused(Refusal.QUARANTINED, f"{host}: {why}")
 
 
@@ -163,6 +165,6 @@ def trust_of(run: Run, journal: Journal) -> Trust:
 
 def refolded(run: Run) -> Measuring:
     """Return the function that measures the accepted uploads of a run when they are folded again."""
-    # No StepCheck: these uploads were applied before, and a verdict of today would change the weights.
+    # No StepCheck: these uploads were applied before, and another verdict would change the weights.
     bounds = Bounds.of(run)
     return lambda facts, opened: None if bounds is None else MeasuringPass(bounds, facts)

@@ -39,14 +39,14 @@ class Trials:
         self._failures: Counter[tuple[int, int]] = Counter()
         """Subtask → failures since it was applied or tried here."""
         self._begun: str | None = None
-        """The workunit that is being trained; None: none is."""
+        """The workunit that is being trained, or None."""
         self._begun_s = 0.0
 
     def follow(self, event: Event) -> None:
         """Count the failures at each subtask."""
         match event:
             case UpdateApplied():
-                # A Counter, whose `del` of a missing key is no error.
+                # This is a Counter: `del` of a missing key is no error.
                 del self._failures[_subtask(event.workunit)]
             case WorkunitFailed() | UpdateRefused() if not (
                 isinstance(event, UpdateRefused) and blame_of(event.refusal) is Blame.HOST
@@ -66,9 +66,9 @@ class Trials:
         Raises:
             Unavailable: A resource is missing now; the next call continues from the checkpoint.
         """
-        # From the journal and not from memory: an attempt that a killed process had announced is continued first.
+        # Look in the journal and not in memory: an attempt that a killed process had announced is continued first.
         own = next(filter(self._is_to_train, self._history.created), None)
-        if own != self._begun:  # a host was sooner, or an earlier process began it
+        if own != self._begun:  # a host was faster, or an earlier process started it
             self._retraining.clear()
             self._begun, self._begun_s = own, time.monotonic()
         return self._attempt() if own is None else self._tried(own, self._history.created[own])
@@ -77,7 +77,7 @@ class Trials:
         return WorkunitName.parse(workunit).is_own and not self._run.folder.own_upload(workunit).exists()
 
     def _attempt(self) -> WorkunitCreated | None:
-        """Announce an attempt of the server's own, so that the weights it starts from are kept until its end."""
+        """Announce an attempt by the server, so that the weights it starts from are kept until its end."""
         allowed = self._run.job.grid.tries
         if not any(times >= allowed for times in self._failures.values()):
             return None
@@ -98,12 +98,12 @@ class Trials:
                 return None
             with folder_errors(folder.own_uploads):
                 folder.own_uploads.mkdir(exist_ok=True)
-                # A rename on one disk: a parameter server sees the whole file or none.
+                # This is a rename on one disk, so a parameter server sees the whole file or none.
                 os.replace(update, folder.own_upload(workunit))
-        # A full disk is no verdict about the subtask. The next call trains on from the checkpoint.
+        # A full disk is no verdict about the subtask. The next call continues from the checkpoint.
         except Unavailable:
             raise
-        # The row ends the job, so the reason has to be in it.
+        # The row ends the job, so it must contain the reason.
         except (ImportError, MemoryError, VcdlError) as failure:
             error = str(failure)[:500] or type(failure).__name__
             _log.warning("%s: %s cannot be trained here either (%s)", self._run.name, workunit, error)

@@ -4,17 +4,17 @@ Honest clients differ by rounding, some millionths of a step (vcdl.trust.agreeme
 not the result of its subtask. So a host that lied is distinguished from one with strange data, and only the liar is
 punished.
 
-Retrained are: uploads that look strange, the first one of each host, and the next one of a host that was refused. Of
-the others as many as the job's budget allows (`trust > verify`), alternating between two choices: one of the host with
-most unverified uploads, picked so that it cannot be predicted, and the one whose step agreed least with the others. An
-upload that agrees vouches for everything that its host had brought when it was drawn.
+The server retrains uploads that look suspicious, the first upload of each host, and the next upload of a host that was
+refused. Of the others it retrains as many as the job's budget allows (`trust > verify`), alternating between two
+choices: an unpredictable one of the host with the most unverified uploads, and the one whose step agreed least with the
+others. An upload that agrees vouches for everything that its host had uploaded when it was drawn.
 
 The evaluator's process does this while no evaluation waits. An upload is skipped if it, or the weights it started from,
-no longer exist. It is also skipped if its backend is another one and the model draws random numbers: its host is then
-refused, and its updates are dropped, once two other hosts are verified.
+no longer exist. It is also skipped if the model draws random numbers and the client has another backend: its host is
+then refused, and its updates are dropped, once two other hosts are verified.
 
-Before a job ends, its last uploads are sampled as well, within a limit: a liar may have waited for them. Subtasks at
-which hosts keep failing are trained here in turn with sampled uploads (vcdl.trust.trials).
+Before a job ends, its last uploads are also sampled, within a limit: a liar may have waited for them. Subtasks at which
+hosts keep failing are trained here in turn with sampled uploads (vcdl.trust.trials).
 """
 
 import hashlib
@@ -56,24 +56,24 @@ from vcdl.trust.trials import Trials
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _BACKLOG = 1000
-"""Uploads that one is drawn from, so that memory is bounded; files of older ones are mostly gone."""
+"""Most uploads to draw from, so that memory is bounded; the files of older ones are mostly gone."""
 _SCATTER = 4.0
-"""Longest distance of an honest upload, as a multiple of that between two trainings here whose rates differ slightly.
-Larger lets a larger lie pass; smaller suspects hosts whose processor rounds differently."""
+"""Longest distance of an honest upload, as a multiple of that between two trainings here whose rates differ slightly. A
+larger value lets a larger lie pass; a smaller one suspects hosts whose processor rounds differently."""
 _OTHER_RATE = 1.0001  # a fourth digit of the rate moves a training about as far as rounding on another processor
 _FARTHEST = 1e9
 """Distance that stands for infinity, because JSON cannot contain that."""
 _AFTER_A_SLEEPER = 3
-"""Additional uploads drawn for each honest host that turned to lies and each fall of the measure."""
+"""Additional uploads drawn for each honest host that turned to lies and each fall of the job's score."""
 _FALL = 0.1
-"""Fraction of its best score by which a job's measure must fall to count as a fall; smaller ones may be noise."""
+"""Fraction of its best value by which a job's score must fall to count as a fall; smaller changes may be noise."""
 _FIRST = 3.0
 """Weight in the draw of a host's uploads while none has agreed, so that newcomers are verified first."""
 _NEWEST = 3
 """Number of a host's last uploads from which one is drawn, because a host that turned to lies made those last."""
 _AT_THE_END, _TIME_AT_THE_END = 3, 0.1
-"""Uploads that may be drawn before the job ends, at least, and the part of the job's time in which more are: no client
-works meanwhile. Three is what finds a liar among ten hosts that waited for the last tenth of a short job.
+"""Uploads that are drawn at least before the job ends, and the part of the job's time during which more are drawn. No
+client works meanwhile. Three are enough to find a liar among ten hosts that waited for the last tenth of a short job.
 """
 _log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Verification:
         self._backend = keras.backend.backend()
         self._share = run.job.trust.verify
         self._waiting: dict[str, UpdateApplied] = {}
-        """Workunit → its upload, for those that may be drawn."""
+        """Workunit → its upload, for uploads that may be drawn."""
         self._monitor = run.job.monitor
         self._best, self._is_low, self._falls = -math.inf, False, 0
         """The best score so far, whether the last one is far below it, and how often it fell that far."""
@@ -136,8 +136,8 @@ class Verification:
         self._incomparable: dict[str, UploadVerified] = {}
         """Host → the event to record for its upload by another backend."""
         self._closing: tuple[int, float] | None = None
-        """The number of retrained uploads when all epochs were closed, and the seconds spent; None: they are not
-        closed."""
+        """The number of verified uploads when all epochs were closed, and the seconds spent on them until then, or None
+        before."""
         self._ended = -1
         """The version for which the end was recorded."""
         self._up = up_encoding(run.transport, run.layout)
@@ -153,7 +153,7 @@ class Verification:
         return self._kept_hosts.last_id
 
     def follow(self, recorded: Recorded) -> None:
-        """Apply the next journal event; an older one is skipped."""
+        """Apply the next journal event; an event that was already applied is skipped."""
         if recorded.id <= self.last_id:
             return
         match event := recorded.event:
@@ -164,7 +164,7 @@ class Verification:
                     # The oldest is dropped: its files are the first to be removed.
                     if len(self._waiting) > _BACKLOG:
                         del self._waiting[next(iter(self._waiting))]
-            # Its host chose how the upload looks, so the verdict speaks for this upload alone.
+            # Its host chose how the upload looks, so the verdict is about this upload only.
             case UploadVerified(was_strange=True):
                 self._waiting.pop(event.workunit, None)
             case UploadVerified():
@@ -185,14 +185,14 @@ class Verification:
         self._kept_hosts.follow(recorded)
 
     def _compare_backends(self, event: UpdateApplied, host: str) -> None:
-        """Record a host whose uploads cannot be compared, from its first one on: it may upload anything."""
+        """Record a host whose uploads cannot be compared, from its first such upload on: it may upload anything."""
         if self._draws and event.backend not in ("", self._backend) and not self._hosts.is_incomparable(host):
             _log.info("%s: %s of %s draws other random numbers", self._run.name, event.backend, host)
             of = event.workunit, host, event.version
             self._incomparable[host] = UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False)
 
     def _measured(self, event: VersionEvaluated) -> None:
-        """Apply a measure of the job: where it falls, a host may have turned to lies."""
+        """Apply an evaluation of the job: if the score falls, a host may have turned to lies."""
         self._monitor = self._monitor or Monitor.of_first(event)
         score = self._monitor.score(self._monitor.value(event))
         is_low = score < self._best - _FALL * abs(self._best)
@@ -206,7 +206,7 @@ class Verification:
             Unavailable: A resource is missing now; call again.
             JournalError: The journal cannot be read.
         """
-        # Before any training: each further upload of a liar that is folded has to be taken back as well.
+        # Convict before any training: each further upload of a liar that is folded must be removed, too.
         if convicted := self._hosts.to_convict:
             return list(convicted)
         if self._incomparable:
@@ -228,13 +228,13 @@ class Verification:
         except Unavailable:
             raise
         except (ImportError, MemoryError, ModelError) as error:
-            _log.warning("%s: no upload is trained again (%s)", self._run.name, error)
+            _log.warning("%s: no upload can be retrained (%s)", self._run.name, error)
             # This process cannot train at all, for instance without memory. Trying again with every upload would fail
             # as often.
             self._share, self._check = 0.0, None
             return []
         except (VcdlError, Refused) as error:
-            _log.info("%s: %s is not trained again (%s)", self._run.name, check.update.workunit, error)
+            _log.info("%s: %s is not retrained (%s)", self._run.name, check.update.workunit, error)
             self._end(check)
             return []
         if verified is None:
@@ -277,7 +277,7 @@ class Verification:
         return hosts.verified - verified < _AT_THE_END or is_early
 
     def _drawn(self) -> _Check | None:
-        """Return the next upload to retrain; None if there is none, or the budget is spent."""
+        """Return the next upload to retrain, or None if there is none or the job's uploads are not verified."""
         while self._share > 0 and (update := self._next()) is not None:
             try:
                 return self._check_of(update)
@@ -292,7 +292,7 @@ class Verification:
         waiting = [one for one in self._waiting.values() if one.host not in self._hosts.disputed]
         strange = [one for one in waiting if one.trust < LEAST_WEIGHT]
         usual = self._next_usual([one for one in waiting if one.trust >= LEAST_WEIGHT])
-        # In turn: otherwise a host that looks suspicious, but is within rounding, would keep the lies of others from
+        # Take turns: otherwise a host that looks suspicious, but is within rounding, would keep the lies of others from
         # being found.
         is_turn = usual is None or not self._was_strange
         return strange[-1] if strange and is_turn else usual
@@ -306,7 +306,7 @@ class Verification:
             return max(urgent, key=lambda one: one.reference_cosine or 0.0)
         turned = hosts.sleepers + self._falls
         if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned or self._draws_at_the_end:
-            # The budget is not used up, so every upload may be drawn and not only those that have to be.
+            # The budget is not used up, so every upload may be drawn and not only those that must be.
             urgent = waiting
         if not urgent:
             return None
@@ -314,8 +314,8 @@ class Verification:
         for one in urgent:
             is_first = hosts.must_be_verified(one.host) and not (hosts.sleepers or self._is_low)
             doubts = _FIRST if is_first else 1.0
-            # What is at stake: the unproven weight that a host has in the job, and more of it where it disagrees with
-            # others.
+            # The weight of the draw is what is at stake: the unproven weight of a host in the job, and more if it
+            # disagrees with others.
             brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
         most = max(brought, key=brought.__getitem__)
         newest = [one for one in urgent if one.host == most][-1 if self._is_closing else -_NEWEST :]
@@ -329,12 +329,12 @@ class Verification:
         """
         folder = self._run.folder
         if not folder.snapshot(update.base_version).exists():
-            raise WeightsFileError(f"version {update.base_version} is not kept any more")
+            raise WeightsFileError(f"version {update.base_version} is no longer kept")
         header = UpdateHeader.from_json(self._up.read_header(folder.kept_upload(update.version, update.workunit)))
         if self._draws and header.backend != self._backend:
             raise WorkunitError(f"{header.backend} draws other random numbers than {self._backend}")
         created = self._journal.find(WorkunitCreated.key_of(update.workunit))
-        # The announcement has `begins` as well, without which a subtask that ends by time would train other samples.
+        # The announcement also has `begins`, without which a subtask that ends by time would train other samples.
         if created and isinstance(created.event, WorkunitCreated):
             rate, begins = created.event.rate, created.event.begins
         else:
@@ -364,7 +364,7 @@ class Verification:
                 return None
             scatter = disagreement(scattered, ours, base, self._up).most
         agrees = apart.most <= max(TOLERANCE, _SCATTER * scatter)
-        # Written so that NaN becomes _FARTHEST too: every comparison with it is false.
+        # Written so that NaN becomes _FARTHEST, too: every comparison with NaN is false.
         most = apart.most if apart.most < _FARTHEST else _FARTHEST
         of = update.workunit, update.host, check.up_to
         return UploadVerified(*of, most, agrees, check.train_s, was_strange=update.trust < LEAST_WEIGHT)
@@ -392,6 +392,6 @@ def _at_other_rate(of: Staged) -> Staged:
 def _rank(secret: str, what_for: str, workunit: str) -> bytes:
     """Return eight pseudo-random bytes to draw a workunit by.
 
-    No client can predict them, as they depend on a secret.
+    No client can predict them, because they depend on a secret.
     """
     return hashlib.sha256(f"{secret}\0{what_for}\0{workunit}".encode()).digest()[:8]
