@@ -427,7 +427,7 @@ def test_a_generator_of_the_users(tmp_path: Path) -> None:
     assert x.tolist() == [[number] * 3 for number in range(10) for _ in range(5)]
     np.testing.assert_array_equal(whole(data.x_train, 12), x[12:])
     assert len(rows(data.x_test)) == 50
-    with pytest.raises(DataError, match="gen:shuffled gives other samples the second time"):
+    with pytest.raises(DataError, match="gen:shuffled gave other samples when it was read a second time"):
         whole(loaded(tmp_path, 'from: "gen:shuffled"').x_train)
 
 

@@ -77,7 +77,7 @@ def test_a_checkout_that_was_not_installed_again_says_so() -> None:
 
 
 def test_a_grid_that_another_command_begins_is_refused_with_it() -> None:
-    with pytest.raises(PluginError, match="`vcdl submit` starts one"):
+    with pytest.raises(PluginError, match="start one with `vcdl submit`"):
         driven_kind("boinc")
 
 
@@ -85,7 +85,7 @@ def test_a_grid_that_another_command_begins_is_refused_with_it() -> None:
     ("code", "said"),
     [
         ("raise OSError('no cable')", r"theirs 1\.2 cannot be imported \(OSError: no cable\)"),
-        ("Median = 5", r"is no vcdl\.run\.kind\.RunKind"),
+        ("Median = 5", r"is not a vcdl\.run\.kind\.RunKind"),
         ("from vcdl.run.kind import LOCAL as Median", "calls itself 'local'"),
     ],
 )

@@ -26,7 +26,7 @@ def test_a_journal_that_is_deleted_while_it_is_written_is_put_back_whole(tmp_pat
     another.append(RunPaused("interrupted"))
     for file in tmp_path.glob(deleted):
         file.unlink()
-    with pytest.raises(JournalError, match=r"was deleted while the run was under way\. It is put back"):
+    with pytest.raises(JournalError, match=r"was deleted while the run .* restored"):
         ours.append(RunStarted(True))
     with pytest.raises(JournalError, match=r"was deleted or replaced .* `vcdl resume` continues from it"):
         another.read()
@@ -41,7 +41,7 @@ def test_a_reader_puts_nothing_back_and_says_what_is_left(tmp_path: Path) -> Non
     Journal.at(path).append(RunStarted(False))
     reader = Journal.read_only(path)
     path.unlink()
-    with pytest.raises(JournalError, match=r"journal\.db is gone, .*put a copy of it back.*vcdl export .*vcdl run "):
+    with pytest.raises(JournalError, match=r"journal\.db is missing, .*restore a copy of it.*vcdl export .*vcdl run "):
         reader.read()
     assert not path.exists()
 
@@ -51,7 +51,7 @@ def test_the_journal_of_a_prepared_run_is_not_made_a_second_time(tmp_path: Path,
     path = tmp_path / "journal.db"
     if is_there:
         path.touch()  # cut to nothing
-    with pytest.raises(JournalError, match=r"journal\.db is gone"):
+    with pytest.raises(JournalError, match=r"journal\.db is missing"):
         Journal.existing(path)
     assert path.exists() is is_there
 

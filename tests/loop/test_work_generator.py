@@ -179,7 +179,7 @@ def test_a_job_whose_snapshots_were_deleted_goes_on_from_its_newest_weights(tmp_
     shutil.rmtree(server.disk.folder.snapshots)
     if not rolling:
         with pytest.raises(
-            RunFolderError, match=r"version 0 are damaged, or were deleted from .*: put a copy back.*vcdl export"
+            RunFolderError, match=r"version 0 are damaged, or were deleted from .*.*restore a copy.*vcdl export"
         ):
             server.run_once()
         return

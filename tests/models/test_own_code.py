@@ -164,9 +164,9 @@ def job_with(tmp_path: Path, **settings: str) -> Any:
     [
         (LOCAL, "auto", ""),
         (POOL, "own", ""),
-        (POOL, "strangers", "`vcdl pool` sends no code of a job's own: only machines of your own"),
-        (BOINC, "own", "`vcdl submit` sends no code"),
-        (SIMULATED, "own", "`vcdl simulate` sends no code"),
+        (POOL, "strangers", "`vcdl pool` does not run a job's own code: only your own machines"),
+        (BOINC, "own", "`vcdl submit` does not run"),
+        (SIMULATED, "own", "`vcdl simulate` does not run"),
     ],
     ids=lambda given: getattr(given, "name", given),
 )

@@ -87,7 +87,7 @@ def test_a_prepared_run_without_its_journal_has_lost_it_and_one_that_is_being_pr
     folder.journal_file.unlink()
     assert read_report(folder) == Report()
     folder.prepared_file.touch()
-    with pytest.raises(JournalError, match=r"journal\.db is gone"):
+    with pytest.raises(JournalError, match=r"journal\.db is missing"):
         read_report(folder)
 
 

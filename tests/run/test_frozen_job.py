@@ -107,5 +107,5 @@ def test_the_format_of_a_run_is_named_before_keys_that_were_renamed_since(tmp_pa
     with pytest.raises(JobError):
         read_frozen(folder)
     folder.prepared_file.write_text('{"format": 1}')
-    with pytest.raises(RunFolderError, match=r"is of format 1, .* continue with the version that began the run"):
+    with pytest.raises(RunFolderError, match=r"is of format 1, .* continue with the version that started the run"):
         read_frozen(folder)

@@ -31,7 +31,7 @@ def test_a_newer_format_is_refused_by_its_name(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.prepared_file.write_text('{"format": 99, "shards": "in another form"}')
     with pytest.raises(
-        RunFolderError, match=r"is of format 99, .* reads format \d+: continue with the version that began"
+        RunFolderError, match=r"is of format 99, .* reads format \d+: continue with the version that started"
     ):
         Prepared.read(folder)
 

@@ -155,7 +155,7 @@ def test_a_file_that_is_changed_between_the_two_passes_is_refused_or_read_once(
         bench.store.fold([folded])
         assert bench.store.read()[1].tobytes() == bench.base.tobytes(), "what was looked at is what counts"
         return
-    with pytest.raises(Unfit, match="changed while it was read"):
+    with pytest.raises(Unfit, match="changed while it was being read"):
         bench.store.fold([folded])
 
 

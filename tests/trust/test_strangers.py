@@ -267,7 +267,7 @@ def test_no_attempt_of_a_convicted_host_counts(world: World) -> None:
         event = world.journal.read()[-1].event
         assert isinstance(event, UpdateRefused)
         assert (event.refusal, event.host) == ("host_quarantined", "bad")
-        assert event.detail == "bad: its upload for its workunit was not what the training gives"
+        assert event.detail == "bad: its upload for its workunit was not the result of the training"
     version, weights = world.store.read()
     assert (version, weights.tobytes()) == (before[0], before[1].tobytes())
     assert world.run.waiting() == 0

@@ -226,7 +226,7 @@ def test_a_job_that_nobody_works_on_says_since_when_and_what_to_do_first(tmp_pat
                          ("killed", "its process died. <code>Resume</code> continues")):  # fmt: skip
         page = asking(tmp_path).get(f"/jobs/{name}").text
         assert re.search(rf"No host has worked on it since [-\d :]+, \d+ h \d+ min ago: {action}", page)
-        assert "1 of 2 epochs done; time left: not known while no host works on it" in page
+        assert "1 of 2 epochs done; time left: unknown while no host works on it" in page
         assert re.search(r"<span>last event at [-\d :]+, \d+ h \d+ min ago</span>", page)
         assert "Not shown while the job has the trouble above." in page
 

@@ -276,7 +276,7 @@ def test_a_submitter_keeps_a_job_to_the_hosts_of_its_own_account(
 ) -> None:
     sender = _with_account(tmp_path, monkeypatch, 17)
     for account in (17, 18, "18"):
-        assert "hosts of their own alone" in sender.send({**JOB, "boinc": {"account": account}}, "key-wrong")[1]
+        assert "only to their own hosts" in sender.send({**JOB, "boinc": {"account": account}}, "key-wrong")[1]
     assert sender.send({**JOB, "boinc": {"account": "own"}}) == (202, "away")
     job = load_frozen_job(sender.runs / FOLDER / "jobs" / "away" / "job.yaml")
     assert job.boinc.account == 17

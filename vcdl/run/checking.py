@@ -39,10 +39,9 @@ _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need while training goes well: the current one, and the previous one until its
 end is evaluated. After a collapse it may need more."""
 _UNLIKE = 0.25
-"""Label entropy of a shard as a fraction of that of all samples, below which late uploads are worth more damping.
-
-Decision 148: shards of a Dirichlet cut have 0.1 to 0.2 with a concentration of 0.02, where more damping helps, and 0.35
-to 0.4 with 0.1, where it does not."""
+"""Label entropy of a shard as a fraction of that of all samples, below which late uploads are worth more damping
+(decision 148), because shards of a Dirichlet cut have 0.1 to 0.2 with a concentration of 0.02, where damping helps, and
+0.35 to 0.4 with 0.1, where it does not."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class Strangers:
             if self._job.verifies and not history.has_room(host):
                 return Refused(
                     Refusal.NO_ROOM,
-                    f"{host} used up its share of uploads, and none of them has been, or can be, verified by retraining",
+                    f"{host} used up its share of uploads, and none was, or can be, verified by retraining",
                 )
             return None
         record = history.hosts[host]
