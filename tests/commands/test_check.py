@@ -122,7 +122,7 @@ def test_sgd_is_noted_for_an_embedding(capsys: pytest.CaptureFixture[str], tmp_p
     (tmp_path / "job.yaml").write_text(
         "name: a\nmodel: {python: 'benchmarks.experiments.problem_models:words'}\ndata: {npz: d.npz}\n"
     )
-    words = "the model has an embedding, and sgd trains it"
+    words = "sgd trains an embedding"
     assert check(tmp_path / "job.yaml", ["training.optimizer=sgd"]) is ExitCode.OK
     assert words in capsys.readouterr().out
     assert check(tmp_path / "job.yaml") is ExitCode.OK
@@ -205,12 +205,14 @@ def test_a_password_that_others_can_see_is_noted(tmp_path: Path, capsys: pytest.
         job.write_text(DIGITS.read_text() + f"store: {url}\n")
         job.chmod(0o644)
         check(job)
-        assert f"{job} has the store's password in it, and other users of this machine may read it" in _note(capsys)
+        assert f"{job} contains the store's password, and other users of this machine may read the file" in _note(
+            capsys
+        )
         job.chmod(0o600)
         check(job)
         assert "note" not in capsys.readouterr().out
         check(DIGITS, [f"store.url={url}"])
-        assert "the store's password is in --set, which every user of this machine sees" in _note(capsys)
+        assert "the store's password is in --set, which every user of this machine can see" in _note(capsys)
 
 
 def _note(capsys: pytest.CaptureFixture[str]) -> str:
@@ -235,6 +237,6 @@ def test_a_language_model_is_told_that_it_loses_more_than_others(
     data = "data: {npz: d.npz, task: %s, normalise: none}\n"
     (tmp_path / "job.yaml").write_text(f"name: a\nstop: {{epochs: 2}}\n{model}{data % 'sequence'}")
     assert check(tmp_path / "job.yaml") is ExitCode.OK
-    assert "note   a model that answers at each place of a sequence loses more" in capsys.readouterr().out
+    assert "note   a model with an output for each position of a sequence loses more" in capsys.readouterr().out
     assert check(DIGITS) is ExitCode.OK
     assert "each place" not in capsys.readouterr().out

@@ -239,7 +239,7 @@ def test_a_policy_that_needs_a_scaled_loss_is_refused_and_its_cure_is_not() -> N
         return str(keras.Sequential([keras.Input((4,)), head]).to_json())
 
     check_model(with_policy("mixed_bfloat16"), training(), (4,), CLASSES)
-    with pytest.raises(ModelError, match=r"the layer head computes with mixed_float16.*: give it .* mixed_bfloat16"):
+    with pytest.raises(ModelError, match=r"the layer head uses the precision mixed_float16.*: use mixed_bfloat16"):
         check_model(with_policy("mixed_float16"), training(), (4,), CLASSES)
 
 

@@ -160,7 +160,9 @@ def test_a_damaged_version_says_what_else_can_be_exported(finished: RunFolder, t
     keep(finished, 5)
     try:
         finished.snapshot(5).write_bytes(finished.snapshot(5).read_bytes()[:-1000])
-        with pytest.raises(RunFolderError, match=r"damaged.*: put a copy of it back, or export another \(--best\)"):
+        with pytest.raises(
+            RunFolderError, match=r"damaged.*: restore a copy of it, or export another version \(--best\)"
+        ):
             export_model(finished, tmp_path / "model.keras", lambda _: 5)
     finally:
         finished.snapshot(5).unlink()

@@ -25,7 +25,7 @@ def test_byte_code_that_a_full_disk_cut_short_is_named(tmp_path: Path, monkeypat
     with pytest.raises(EOFError) as failed:
         importlib.import_module("large")
     (cached,) = tmp_path.glob("__pycache__/*")
-    words = f"{cached} is cut short, as Python leaves it on a full disk: remove it"
+    words = f"{cached} is truncated, probably because the disk was full: remove it"
     assert describe_error(failed.value) == (words, ExitCode.BAD_FOLDER)
 
 

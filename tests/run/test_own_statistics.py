@@ -90,9 +90,8 @@ def test_without_its_samples_a_model_has_its_clients_statistics_and_a_line_says_
     finally:
         aside.rename(run.folder.statistics_file)
     assert set(statistics_of(run, model)) == {40}
-    assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
-        "trained: the statistics of batch normalisation are averages of its clients'"
-    ]
+    [record] = caplog.records
+    assert record.getMessage().startswith("trained: batch normalisation keeps the mean of the clients' statistics: ")
 
 
 def test_a_run_of_before_goes_on_with_its_clients_statistics(run: Run, evaluator: Evaluator, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_an_exported_variable_does_not_send_it_elsewhere(run: RunFolder, monkeyp
     assert refused.value.exit_code == ExitCode.SERVICE
     assert str(refused.value) == (
         f"{run.path} keeps its weights in its own folder, and VCDL_STORE_URL now names redis://nowhere.invalid:6379/1: "
-        f"unset it, or write `url: file:{run.store}` below `store` in {run.job_file}, for this run alone"
+        f"unset it, or write `url: file:{run.store}` below `store` in {run.job_file}, for this run only"
     )
     assert {path.name for path in {*run.path.rglob("*")} - {*before}} <= {
         "run.lock",

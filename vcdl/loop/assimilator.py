@@ -46,7 +46,7 @@ _SENT_ROW_WITHIN_S = 60.0
 """Seconds after an upload's arrival in which its `workunit_sent` row may still be missing: the work generator writes
 these rows once a step. After that time the upload is judged without knowing its host, so that it is not held up
 forever."""
-_FOLDED_AT_ONCE = 8
+_FOLDED_AT_ONCE = 8  # a larger batch costs a longer second try
 """Uploads folded between one read and one write of the shared weights: each further upload saves a pass over W, but
 costs another try if the server dies, because the whole batch is then claimed again."""
 

@@ -61,8 +61,8 @@ _STRIKES = 2.0
 """Strikes at which a host is out for a while: one refusal because of its form, or two because of content in quick
 succession."""
 _STRIKES_OF = {Blame.FORM: _STRIKES, Blame.CONTENT: 1.0}
-_FORGIVEN = 0.8
-"""Factor on a host\'s strikes after an upload that counts, so that old strikes fade."""
+_FORGIVEN = 0.8  # below 1, so that old strikes fade
+"""Factor on a host's strikes after an upload that counts."""
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the one before."""
 _TAKEN_BACK = 0.5
