@@ -102,7 +102,8 @@ Clock = Callable[[], float]
 class Journal:
     """The event log of one job: events are appended once each and read in order.
 
-    Open it by `at`, `existing` or `read_only`.
+    Open it by `at`, `existing` or `read_only`. All methods except `close` raise JournalError if the journal cannot be
+    read or written, or if its file was deleted or replaced.
     """
 
     def __init__(self, place: Place, connection: sqlite3.Connection, clock: Clock | None, *, may_write: bool) -> None:
@@ -139,11 +140,7 @@ class Journal:
 
     @classmethod
     def existing(cls, path: Path, clock: Clock | None = None) -> Self:
-        """Open the journal that preparation created.
-
-        Raises:
-            JournalError: The journal was deleted or emptied since, is damaged, or cannot be opened.
-        """
+        """Open the journal that preparation created."""
         try:
             is_empty = path.stat().st_size == 0
         except FileNotFoundError:
@@ -156,22 +153,14 @@ class Journal:
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """Open an existing journal read-only; a file without its table is treated as empty.
-
-        Raises:
-            JournalError: The journal cannot be opened or has a newer format.
-        """
+        """Open an existing journal read-only; a file without its table is treated as empty."""
         with _mapped_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
             _check_format(connection, path)
         return cls(Place.of(path), connection, None, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
-        """Append events in one transaction, except those whose key already exists.
-
-        Raises:
-            JournalError: The journal cannot be written, or was deleted or replaced.
-        """
+        """Append events in one transaction, except those whose key already exists."""
         now_s = self.now_s() if time_s is None else time_s
         rows = [(now_s, event.kind, event.key, encode(event)) for event in events]
         if not rows:
@@ -182,11 +171,7 @@ class Journal:
 
     @property
     def clock(self) -> Clock:
-        """The clock by which events are timed; it outlives the connection.
-
-        Raises:
-            JournalError: The journal cannot be read or written.
-        """
+        """The clock by which events are timed; it outlives the connection."""
         if self._clock is None:
             with _mapped_errors(self._path):
                 self._clock = (kept_clock if self._may_write else seen_clock)(self._connection).now_s
@@ -202,19 +187,11 @@ class Journal:
             return rebooted_to(self._connection)
 
     def now_s(self) -> float:
-        """Return the time that an event appended now would get.
-
-        Raises:
-            JournalError: The journal cannot be read or written.
-        """
+        """Return the time that an event appended now would get."""
         return self.clock()
 
     def append_at(self, events: Sequence[tuple[float, Event]]) -> None:
-        """Append (time, event) pairs in one transaction; otherwise like `append`.
-
-        Raises:
-            JournalError: The journal cannot be written, or was deleted or replaced.
-        """
+        """Append (time, event) pairs in one transaction; otherwise like `append`."""
         self._check_place()
         with _mapped_errors(self._path), self._connection:
             self._connection.executemany(
@@ -224,21 +201,13 @@ class Journal:
     def stream(
         self, after_id: int = 0, kinds: Collection[type[Event]] = (), at_once: int = _PAGE
     ) -> Iterator[Recorded]:
-        """Yield the events after an id, or only those of some kinds, reading `at_once` rows per query.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Yield the events after an id, or only those of some kinds, reading `at_once` rows per query."""
         while page := self._read(after_id, at_once, [kind.kind for kind in kinds]):
             yield from page
             after_id = page[-1].id
 
     def backwards(self, kind: type[Event]) -> Iterator[Recorded]:
-        """Yield the events of a kind, newest first, one page per query.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Yield the events of a kind, newest first, one page per query."""
         before_id = _BEHIND_ALL
         while True:
             self._check_place()
@@ -253,30 +222,18 @@ class Journal:
             before_id = page[-1].id
 
     def read(self, after_id: int = 0) -> list[Recorded]:
-        """Return the events with an id above `after_id`, in order.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return the events with an id above `after_id`, in order."""
         return self._read(after_id, limit=-1)
 
     def keyed(self, begin: str) -> list[Recorded]:
-        """Return the events whose key starts with `begin`, in order; an index makes this fast.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return the events whose key starts with `begin`, in order; an index makes this fast."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
             return [_recorded(*row) for row in rows]
 
     def _check_place(self) -> None:
-        """Check that the file was not deleted or replaced, because rows would be lost.
-
-        Raises:
-            JournalError: The file was deleted or replaced, or cannot be inspected.
-        """
+        """Check that the file was not deleted or replaced, because rows would be lost."""
         self._place.check(self._connection, may_write=self._may_write)
 
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
@@ -294,11 +251,7 @@ class Journal:
             self._connection.execute(_KEEP_STATE, (name, form, last_id, event, state))
 
     def digest(self, number: int) -> str | None:
-        """Return a hash that identifies the event with this id, or None if there is none.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return a hash that identifies the event with this id, or None if there is none."""
         with _mapped_errors(self._path):
             return _digest(self._connection.execute(_LAST, (number,)).fetchall())
 
@@ -346,40 +299,24 @@ class Journal:
             return _in_order(after_id, [_recorded(*row) for row in rows])
 
     def find(self, key: str) -> Recorded | None:
-        """Return the event with a key, or None if there is none.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return the event with a key, or None if there is none."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
             return _recorded(*rows[0]) if rows else None
 
     def newest(self, kind: str, limit: int) -> list[Recorded]:
-        """Return the last events of a kind, newest first.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return the last events of a kind, newest first."""
         with _mapped_errors(self._path):
             return [_recorded(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
 
     def last_id(self) -> int:
-        """Return the id of the last event, or 0 if there is none.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return the id of the last event, or 0 if there is none."""
         with _mapped_errors(self._path):
             return int(next(self._connection.execute(_LAST_ID), (0,))[0])
 
     def newest_update(self) -> UpdateApplied | None:
-        """Return the update that made the highest version, or None if there is none; an index makes this fast.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return the update that made the highest version, or None if there is none; an index makes this fast."""
         with _mapped_errors(self._path):
             for kind, fields in self._connection.execute(_NEWEST).fetchall():
                 event = decode(kind, fields)
@@ -392,11 +329,7 @@ class Journal:
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Check the journal's format.
-
-    Raises:
-        JournalError: A later version of vcdl wrote the journal.
-    """
+    """Check that this version of vcdl can read the journal's format."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found > _FORMAT:
         raise JournalError(
@@ -449,7 +382,8 @@ def _mapped_errors(path: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", "")
         if name in _PASSING:
             raise JournalUnavailable(
-                f"the journal cannot be written now ({error}): free some space on its disk, or end the process that locks the file "
+                f"the journal cannot be written now ({error}): free some space on its disk, or end the process that "
+                "locks the file "
                 "(`vcdl resume` continues a run that has ended)"
             ) from error
         is_no_text = (

@@ -93,7 +93,7 @@ class HostRecord:
     vouched: int = 0
     """The version up to which verified uploads vouch for the host's uploads."""
     on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
-    """The host's uploads after `vouched`, which nothing vouches for."""
+    """The host's later uploads, which nothing vouches for."""
     suspected: int = 0
     """How often an upload of the host was not the result of its subtask."""
     convicted: str = ""

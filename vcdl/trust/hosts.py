@@ -56,13 +56,14 @@ _OF_FEW = 1.5
 LEAST_WEIGHT = 0.05
 """The least weight by trust in the host; a smaller one means that the upload itself looked suspicious."""
 NO_MEASURE = 0.999
-"""The weight of an upload that is trusted, but not compared with: its host has used up its share of the comparisons."""
+"""The weight of an upload that is trusted but not compared with, because its host has used up its share of the
+comparisons."""
 _STRIKES = 2.0
 """Strikes at which a host is out for a while: one refusal because of its form, or two because of content in quick
 succession."""
 _STRIKES_OF = {Blame.FORM: _STRIKES, Blame.CONTENT: 1.0}
 _FORGIVEN = 0.8
-"""Factor on a host's strikes after an upload that counts."""
+"""Factor on a host's strikes after an upload that counts, so that old strikes are soon forgotten."""
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the one before."""
 _TAKEN_BACK = 0.5
