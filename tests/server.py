@@ -135,7 +135,7 @@ class Server:
     def start(self) -> None:
         """Take the job up, as it was left."""
         self.journal.fuse = self.store.fuse = self.grid.fuse = self.fuse
-        self.loop.take_up()
+        self.loop.start_or_resume()
 
     def run_once(self) -> None:
         self.loop.step()

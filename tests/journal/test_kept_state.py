@@ -56,12 +56,12 @@ def test_who_only_looks_reads_no_uploads_that_a_conviction_would_name(tmp_path: 
         journal.append(*an_epoch(2))
         shown = shown_hosts(journal)
         assert whole.last_id == shown.last_id
-        assert any(host.on_its_word for host in whole.state.hosts.values())
-        assert not any(host.on_its_word for host in shown.state.hosts.values())
+        assert any(host.unverified for host in whole.state.hosts.values())
+        assert not any(host.unverified for host in shown.state.hosts.values())
         whole.advance(), shown.advance()
         assert not shown.save(at_once=True)
         for host in (*whole.state.hosts.values(), *shown.state.hosts.values()):
-            host.on_its_word.clear()
+            host.unverified.clear()
         assert shown.state == whole.state
 
 

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.process
 def test_a_server_that_keeps_dying_ends_no_run_whose_updates_are_all_in(tmp_path: Path) -> None:
     pool = ServerPool(ServedRun.new(tmp_path / "run", noise(0, 10), "").folder, 2)
     try:
-        pool.look([])
+        pool.keep_running([])
         pool._servers[0].deaths = 6
-        pool.look([], is_needed=False)
-        pool.look([])
+        pool.keep_running([], is_needed=False)
+        pool.keep_running([])
         pool._servers[0].deaths = 6
         with pytest.raises(GridError, match="died 6 times in a row"):
-            pool.look([])
+            pool.keep_running([])
     finally:
         pool.close()

@@ -284,7 +284,7 @@ def test_what_began_with_dropped_weights_in_place_of_its_own_is_made_again(run: 
 @pytest.mark.parametrize("action", [RollBack(Collapse(10, 0.1, 0.9, to=8, is_again=False)), TakeBack("late", (11,), 8)])
 def test_what_another_process_has_done_meanwhile_is_not_done_again(run: ServedRun, action: RollBack | TakeBack) -> None:
     loop = Loop.of(run.run, MemoryGrid(run.folder.uploads, run.run.layout.fingerprint))
-    assert loop.take_up()
+    assert loop.start_or_resume()
     loop.generator._roll_back(action)  # decided by what the journal said before
     loop.close()
     assert not any(isinstance(row.event, RolledBack) for row in run.run.journal().read())

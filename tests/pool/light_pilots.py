@@ -98,7 +98,7 @@ class Pool:
         self.grid.start()
         plan = replace(Plan.of(self.served.run), epochs=self.epochs, publishing=Publishing(0.0, 1e9))
         self.loop = Loop.of(self.served.run, self.grid, self.grid, plan=plan)
-        self.loop.take_up()
+        self.loop.start_or_resume()
 
     def fly(self, name: str, **worker: Any) -> Pilot:
         """A pilot comes."""

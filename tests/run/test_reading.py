@@ -26,11 +26,11 @@ def test_what_clients_work_on_is_told_from_the_journal(tmp_path: Path) -> None:
     journal.append(WorkunitSent(names[0], "host-1", 0))
     tasks = Tasks()
     following = RunFollower(folder, tasks)
-    following.look()
+    following.poll()
     following.tell_tasks()
     assert tasks.told == ([(names[0], "a client")], 2), "sent before anybody looked"
     journal.append(WorkunitSent(names[2], "host-2", 0))
-    following.look()
+    following.poll()
     following.tell_tasks()
     assert tasks.told == ([(names[0], "a client"), (names[2], "host-2")], 1)
     journal.close()

@@ -109,8 +109,8 @@ def beside_two(number: int) -> tuple[str, ...]:
 
 def test_a_fast_host_has_its_share_on_its_word_and_all_when_the_server_trains_its_uploads_again(fleet: Fleet) -> None:
     fleet.work(2)
-    on_its_word = sum(sum(fleet.bring(*beside_two(number))[:4]) for number in range(14))
-    assert on_its_word == pytest.approx(20 + 36 * 0.05, abs=1.0), "a fifth of the last hundred"
+    unverified = sum(sum(fleet.bring(*beside_two(number))[:4]) for number in range(14))
+    assert unverified == pytest.approx(20 + 36 * 0.05, abs=1.0), "a fifth of the last hundred"
     counted = 0.0
     for number in range(40):
         if number % 3 == 0:

@@ -336,7 +336,7 @@ def test_what_looks_strange_comes_in_turn_with_others_spends_no_budget_and_speak
     world.evaluator.run_once()
     assert list(world.verified()) == [*(event.workunit for event in AGREED), strange]
     assert world.hosts["s"].vouched == 0
-    assert usual in [one.workunit for one in world.hosts["s"].on_its_word]
+    assert usual in [one.workunit for one in world.hosts["s"].unverified]
     world.apply(*world.honest(4, tmp_path), "s", trust=0.02)
     world.evaluator.run_once()
     assert other in world.verified()

@@ -303,7 +303,7 @@ def test_a_view_that_follows_is_the_one_that_begins_anew(tmp_path: Path) -> None
     for end in range(9, len(WHOLE_RUN) + 1):
         make_run(folder.path, WHOLE_RUN[end - 1 : end] if end > 9 else [], finished=False)
         with followed.current() as view:
-            watched.look()
+            watched.poll()
             assert view.last_id == end
             assert view.report == watched.report == read_report(folder)
     with followed.current(), JobView(folder).current() as anew:

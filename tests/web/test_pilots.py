@@ -339,4 +339,4 @@ def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) ->
         for ask in (client.version, lambda: list(client.jobs()), lambda: client.stop("a"), lambda: client.events("a")):
             with pytest.raises(VcdlError, match="answers something else than a service of VCDL"):
                 ask()
-        assert reached.state_of("model.json")
+        assert reached.file_identity("model.json")

@@ -207,7 +207,7 @@ class RunHandle:
             def looked_to_the_end() -> bool:
                 # As in `events`: the state before the look, so that the last events are shown.
                 is_over = self._is_over
-                follower.look()
+                follower.poll()
                 if not is_over and self._process is not None:
                     observer.waiting_for(self._process.waiting_for)
                     observer.tasks(self._process.running, self._process.waiting)

@@ -243,7 +243,7 @@ def _make(
     squeezed = {name.replace("_", ""): found for name, found in classes.items()}
     found = squeezed.get(wanted.replace("_", "").lower())
     if found is None:
-        raise JobError(f"{key}: Keras knows no {named.name!r}{_nearest(snake_case(wanted), [*classes, *also])}")
+        raise JobError(f"{key}: Keras knows no {named.name!r}{_suggestion(snake_case(wanted), [*classes, *also])}")
     _check_arguments(key, named, found)
     try:
         return found(**named.arguments, **fixed)
@@ -258,7 +258,7 @@ def _check_arguments(key: str, named: Named, found: type) -> None:
     known = [name for name in parameters if name not in ("kwargs", "fn")]
     for argument, value in named.arguments.items():
         if argument not in known:
-            raise JobError(f"{key}: {named.name} has no argument {argument!r}{_nearest(argument, known)}")
+            raise JobError(f"{key}: {named.name} has no argument {argument!r}{_suggestion(argument, known)}")
         if not _is_plain(value):
             raise JobError(f"{key} > {argument}: expected a number, a text, true or false, or a list of them")
         for what, (arguments, fits) in _RANGES.items():
@@ -269,7 +269,7 @@ def _check_arguments(key: str, named: Named, found: type) -> None:
             raise JobError(f"{key} > {argument}: expected something like {default}, got {value!r}")
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _suggestion(name: str, known: list[str]) -> str:
     words = set(name.split("_"))
     near = [one for one in known if words <= set(one.split("_"))][:1] or difflib.get_close_matches(name, known, n=1)
     if near:

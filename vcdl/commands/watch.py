@@ -55,7 +55,7 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
 
     # Asked before the journal is read: what is written until the end is then in this look.
     was_finished = is_finished(folder)
-    follower.look()
+    follower.poll()
     follower.tell_tasks()
     return was_finished or state_of(folder, follower.report) in (RunState.PAUSED, RunState.KILLED)
 

@@ -1,7 +1,7 @@
 """The append-only event log of a job: one table in an SQLite file of the run's folder.
 
-SQLite's write lock serialises appends, so rows become visible in the order of their ids, and a reader that remembers
-the last id misses none. Any number of processes may append and read simultaneously. A `Journal` must be used only by
+SQLite's write lock serialises appends, so rows become visible in the order of their ids, and a reader that
+remembers the last id misses none. Any number of processes may append and read at once; a `Journal` belongs to
 the thread that opened it.
 """
 
@@ -22,14 +22,13 @@ from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
 from vcdl.journal.rows import decode, encode
 
-# Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing after kill -9, but may lose the
-# last rows in a power cut.
+# Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
+# rows on a power cut.
 _WAL = "PRAGMA journal_mode = WAL"
 _SYNCHRONOUS = "PRAGMA synchronous = NORMAL"
-# Several processes may create a new journal simultaneously. One transaction is enough, because each is a wait for all
-# others.
+# Several processes may make a new journal at once: one transaction, as each is a wait for all others.
 _FORMAT = 1
-"""SQLite's user_version. Journals that are older than this number have 0, and the same tables."""
+"""SQLite's user_version; 0 in journals that are older than it, and have the same tables."""
 _TABLES = f"""
 BEGIN IMMEDIATE;
 PRAGMA user_version = {_FORMAT};
@@ -76,23 +75,23 @@ SELECT kind, fields FROM events WHERE kind = 'update_applied' ORDER BY json_extr
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
-"""Rows read in one query: a few MB of memory, and large enough that a query's fixed cost is negligible."""
+"""Rows read at once: a few MB of memory, and large enough that a query's fixed cost is negligible."""
 _FEW = 200
-"""Rows read from the end in one query, because usually the first few suffice."""
+"""Rows read at once from the end, because usually the first few suffice."""
 _BEHIND_ALL = 2**62
 _POLL_S = 0.005
 _BUSY_TIMEOUT_S = 30
-"""A writer waits this long for another process's transaction; each takes milliseconds."""
+"""Seconds that a writer waits for another process's transaction, which takes milliseconds."""
 
 _FULL = "FULL IOERR_WRITE IOERR_FSYNC IOERR_SHMSIZE IOERR_TRUNCATE BUSY BUSY_RECOVERY"
 _PASSING = frozenset(f"SQLITE_{code}" for code in _FULL.split())
-"""SQLite's codes for a full disk or quota (a full quota is reported as a failed write only), or a busy file."""
+"""SQLite's codes for a full disk or quota; a full quota shows only as a failed write."""
 
 _NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})
 """SQLite's codes for a damaged file, or for a database whose table `events` is not a journal's."""
 
 _NO_FIELDS = (ValueError, TypeError)
-"""Errors for fields that are not JSON."""
+"""Exceptions for fields that are not JSON, or not those of an event."""
 
 
 Clock = Callable[[], float]
@@ -140,7 +139,7 @@ class Journal:
 
     @classmethod
     def existing(cls, path: Path, clock: Clock | None = None) -> Self:
-        """Open the journal that preparation created."""
+        """Open the journal that preparation created. Raises JournalError, also if it was deleted or emptied since."""
         try:
             is_empty = path.stat().st_size == 0
         except FileNotFoundError:
@@ -153,14 +152,14 @@ class Journal:
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """Open an existing journal read-only; a file without its table is treated as empty."""
+        """Open an existing journal read-only; a file without its table is an empty one. Raises JournalError."""
         with _mapped_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
             _check_format(connection, path)
         return cls(Place.of(path), connection, None, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
-        """Append events in one transaction, except those whose key already exists."""
+        """Append events in one transaction, except those whose key is there already. Raises JournalError."""
         now_s = self.now_s() if time_s is None else time_s
         rows = [(now_s, event.kind, event.key, encode(event)) for event in events]
         if not rows:
@@ -171,27 +170,23 @@ class Journal:
 
     @property
     def clock(self) -> Clock:
-        """The clock by which events are timed; it outlives the connection."""
+        """The clock by which events are timed; it outlives the connection. Raises JournalError."""
         if self._clock is None:
             with _mapped_errors(self._path):
                 self._clock = (kept_clock if self._may_write else seen_clock)(self._connection).now_s
         return self._clock
 
     def rebooted_to(self) -> str:
-        """Return this boot's id if events were written before it, otherwise "".
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Return this boot's id if events were written before it, else "". Raises JournalError."""
         with _mapped_errors(self._path):
             return rebooted_to(self._connection)
 
     def now_s(self) -> float:
-        """Return the time that an event appended now would get."""
+        """Return the time that an event appended now would get. Raises JournalError."""
         return self.clock()
 
     def append_at(self, events: Sequence[tuple[float, Event]]) -> None:
-        """Append (time, event) pairs in one transaction; otherwise like `append`."""
+        """Append (time, event) pairs in one transaction; otherwise like `append`. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path), self._connection:
             self._connection.executemany(
@@ -201,13 +196,22 @@ class Journal:
     def stream(
         self, after_id: int = 0, kinds: Collection[type[Event]] = (), at_once: int = _PAGE
     ) -> Iterator[Recorded]:
-        """Yield the events after an id, or only those of some kinds, reading `at_once` rows per query."""
+        """Yield events in order.
+
+        Args:
+            after_id: Only events with a higher id.
+            kinds: Only events of these kinds; empty: of all.
+            at_once: Rows that are read at a time.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
         while page := self._read(after_id, at_once, [kind.kind for kind in kinds]):
             yield from page
             after_id = page[-1].id
 
     def backwards(self, kind: type[Event]) -> Iterator[Recorded]:
-        """Yield the events of a kind, newest first, one page per query."""
+        """Yield the events of a kind, the newest first, reading a page at a time. Raises JournalError."""
         before_id = _BEHIND_ALL
         while True:
             self._check_place()
@@ -222,25 +226,25 @@ class Journal:
             before_id = page[-1].id
 
     def read(self, after_id: int = 0) -> list[Recorded]:
-        """Return the events with an id above `after_id`, in order."""
+        """Return the events with an id above `after_id`, in order. Raises JournalError."""
         return self._read(after_id, limit=-1)
 
     def keyed(self, begin: str) -> list[Recorded]:
-        """Return the events whose key starts with `begin`, in order; an index makes this fast."""
+        """Return the events whose key starts with `begin`, in order, by an index. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
             return [_recorded(*row) for row in rows]
 
     def _check_place(self) -> None:
-        """Check that the file was not deleted or replaced, because rows would be lost."""
+        """Check that the file was not deleted or replaced, else rows would be lost. Raises JournalError."""
         self._place.check(self._connection, may_write=self._may_write)
 
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
         """Store a state computed from the events up to `last_id` in the journal's own file.
 
-        So a copy, a backup or a deletion of the journal includes the state. A stored state that contains later events
-        is kept.
+        A copy, a restored backup or a deletion of the journal thus includes the state. A state of later events that is
+        stored already is kept.
 
         Raises:
             JournalError: The journal cannot be written.
@@ -251,7 +255,7 @@ class Journal:
             self._connection.execute(_KEEP_STATE, (name, form, last_id, event, state))
 
     def digest(self, number: int) -> str | None:
-        """Return a hash that identifies the event with this id, or None if there is none."""
+        """Return a hash that identifies the event with this id; None if there is none. Raises JournalError."""
         with _mapped_errors(self._path):
             return _digest(self._connection.execute(_LAST, (number,)).fetchall())
 
@@ -269,7 +273,7 @@ class Journal:
         """Return the newest stored state of a name and form, with the id of its last event.
 
         Returns:
-            None if there is none, or if it belongs to another journal.
+            None if there is none, or if it belongs to another journal than this one.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -287,7 +291,7 @@ class Journal:
     def _read(self, after_id: int, limit: int, kinds: Sequence[str] = ()) -> list[Recorded]:
         self._check_place()
         with _mapped_errors(self._path):
-            # A process that creates a journal creates the file first, and the tables shortly after.
+            # A process that creates a journal creates the file first, and the table a moment later.
             if not self._has_table and not self._connection.execute(_HAS_TABLE).fetchall():
                 return []
             self._has_table = True
@@ -299,24 +303,24 @@ class Journal:
             return _in_order(after_id, [_recorded(*row) for row in rows])
 
     def find(self, key: str) -> Recorded | None:
-        """Return the event with a key, or None if there is none."""
+        """Return the event with a key; None if there is none. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
             return _recorded(*rows[0]) if rows else None
 
     def newest(self, kind: str, limit: int) -> list[Recorded]:
-        """Return the last events of a kind, newest first."""
+        """Return the last events of a kind, the newest first. Raises JournalError."""
         with _mapped_errors(self._path):
             return [_recorded(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
 
     def last_id(self) -> int:
-        """Return the id of the last event, or 0 if there is none."""
+        """Return the id of the last event; 0 if there is none. Raises JournalError."""
         with _mapped_errors(self._path):
             return int(next(self._connection.execute(_LAST_ID), (0,))[0])
 
     def newest_update(self) -> UpdateApplied | None:
-        """Return the update that made the highest version, or None if there is none; an index makes this fast."""
+        """Return the update with the highest version, by an index; None if there is none. Raises JournalError."""
         with _mapped_errors(self._path):
             for kind, fields in self._connection.execute(_NEWEST).fetchall():
                 event = decode(kind, fields)
@@ -329,7 +333,7 @@ class Journal:
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that this version of vcdl can read the journal's format."""
+    """Check the journal's format. Raises JournalError if a later version of vcdl wrote it."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found > _FORMAT:
         raise JournalError(
@@ -339,10 +343,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch a new journal to WAL mode.
-
-    If several processes do, SQLite fails immediately instead of waiting, so try again.
-    """
+    """Switch a new journal to WAL mode, retrying: if several processes do so at once, SQLite fails without waiting."""
     give_up_s = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
@@ -355,7 +356,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _in_order(after_id: int, page: list[Recorded]) -> list[Recorded]:
-    """Return a page of rows after checking that ids increase: a damaged file may contain a loop."""
+    """Return a page of rows after checking that ids increase: a damaged file may lead in circles."""
     for recorded in page:
         if recorded.id <= after_id:
             raise ValueError(f"row {recorded.id} comes after row {after_id}")
@@ -370,7 +371,7 @@ def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
 
 
 def _digest(rows: Sequence[tuple[object, ...]]) -> str | None:
-    """Return the hash that identifies an event, or None if it does not exist."""
+    """Return the hash that identifies an event; None if it does not exist."""
     return hashlib.sha256(repr(rows[0]).encode()).hexdigest() if rows else None
 
 
@@ -382,8 +383,7 @@ def _mapped_errors(path: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", "")
         if name in _PASSING:
             raise JournalUnavailable(
-                f"the journal cannot be written now ({error}): free some space on its disk, or end the process that "
-                "locks the file "
+                f"the journal cannot be written now ({error}): free some space on its disk, or end what holds the file "
                 "(`vcdl resume` continues a run that has ended)"
             ) from error
         is_no_text = (
@@ -391,10 +391,10 @@ def _mapped_errors(path: Path) -> Iterator[None]:
         )  # raised by Python's module, not by SQLite
         if name in _NO_JOURNAL or is_no_text or isinstance(error, _NO_FIELDS):
             raise JournalError(
-                f"{path} is damaged, or is not a journal ({error}): "
-                "restore a copy of it, or start the run again in another folder"
+                f"{path} is damaged, or is no journal ({error}): "
+                "put a copy of it back, or begin the run again in another folder"
             ) from error
         raise JournalError(
             f"the journal cannot be read or written ({error}): check the disk's free space and the folder's "
-            "permissions, then `vcdl resume`"
+            "rights, then `vcdl resume`"
         ) from error

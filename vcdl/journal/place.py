@@ -61,9 +61,8 @@ def gone(path: Path) -> JournalError:
     folder = path.parent
     return JournalError(
         f"{path} is missing, and nothing else records what this run has done: restore a copy of it, and `vcdl resume` "
-        f"continues. Without a copy only the weights are left: `vcdl export {for_shell(folder)} -o model.keras` writes the "
-        "newest ones in "
-        f"{folder / 'snapshots'}, and `vcdl run {for_shell(folder / 'job.yaml')} --out DIR` restarts the job"
+        f"continues. Without a copy only the weights are left: `vcdl export {for_shell(folder)} -o model.keras` writes "
+        f"the newest ones in {folder / 'snapshots'}, and `vcdl run {for_shell(folder / 'job.yaml')} --out DIR` restarts the job"
     )
 
 

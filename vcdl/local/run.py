@@ -105,7 +105,7 @@ class _DrivenRun:
         """Run the loop to the job's end and return its reason; None when the run is interrupted."""
         loop = self._loop
         with self._signals_noted():
-            if loop.take_up():
+            if loop.start_or_resume():
                 self._observer.phase("starting the workers")
                 self._step_until_the_end()
             if loop.ended is not None:
@@ -137,7 +137,7 @@ class _DrivenRun:
         self._grid.lose(missing & coordinator.history.open.keys())
         self._watch_evaluator(new)
         if self._loop.coordinator.history.stop is None:
-            self._servers.look(new, is_needed=bool(coordinator.history.open))
+            self._servers.keep_running(new, is_needed=bool(coordinator.history.open))
         else:
             self._servers.close()
 

@@ -23,12 +23,12 @@ class ServerPool:
         self._wanted = servers if servers > 1 else 0
         self._servers: list[ChildProcess] = []
 
-    def look(self, new: Sequence[Recorded], *, is_needed: bool = True) -> None:
+    def keep_running(self, new: Sequence[Recorded], *, is_needed: bool = True) -> None:
         """Start the servers, and restart those that died.
 
         Args:
             new: Events since the last call.
-            is_needed: Updates are still expected. Only then does a dead server end a run.
+            is_needed: Updates are still expected. Only then may a server that dies repeatedly end the run.
 
         Raises:
             GridError: A server died too often.
@@ -37,7 +37,7 @@ class ServerPool:
             self._servers.append(ChildProcess(_MODULE, self._folder))
         worked = any(isinstance(recorded.event, UpdateApplied) for recorded in new)
         for server in self._servers:
-            # Without work to come a server that dies harms nothing, and must not end a run that is only measuring.
+            # If no update is expected, a dead server harms nothing, and must not end a run that is only measuring.
             if not (is_needed or self._folder.waiting_uploads()):
                 server.try_anew()
                 continue

@@ -130,7 +130,7 @@ class Assimilator:
         # An early upload is not marked as done, so the grid offers it again with the next call.
         uploads = [one for one in outcomes if isinstance(one, Uploaded) and not self._is_early(one)]
         for batch in self._batches(uploads):
-            self._fold([waiting for upload in batch if (waiting := self._looked_at(upload)) is not None])
+            self._fold([waiting for upload in batch if (waiting := self._inspect(upload)) is not None])
         return len(given_up) + len(uploads)
 
     def _batches(self, uploads: Sequence[Uploaded]) -> Iterator[Sequence[Uploaded]]:
@@ -168,8 +168,8 @@ class Assimilator:
             with suppress(FileNotFoundError):  # another server has just folded it in
                 yield Uploaded(path.stem, path, path.stat().st_size)
 
-    def _looked_at(self, upload: Uploaded) -> _Waiting | None:
-        """Return an upload with all facts known before its weights are read, or None if its header is refused."""
+    def _inspect(self, upload: Uploaded) -> _Waiting | None:
+        """Check an upload's header, and return what is known before its weights are read; None if it is refused."""
         try:
             header = self.check.read_header(upload.path, upload.workunit)
         except Refused as refused:
@@ -282,7 +282,7 @@ class Assimilator:
 
     def _begin(self, item: _Waiting, staleness: int) -> Change:
         name, header = item.name, item.header
-        # Refuse it only now and not in `_looked_at`: an upload that was folded before its server died must get its row,
+        # Refused only now and not in `_inspect`: an upload that was folded before its server died must get its row,
         # even if its host was banned since.
         if item.admission.refused is not None:
             return RefusedChange(item.admission.refused)

@@ -80,10 +80,10 @@ class Tries:
         self.last[subtask] = name.attempt
         self.again[subtask], self.waiting[subtask] = name.turn + 1, name.next_turn
 
-    def came_to_nothing(
+    def plan_retry(
         self, name: WorkunitName, failed: str | None, trust: JobTrust, open_workunits: Container[str], allowed: float
     ) -> None:
-        """Plan the next attempt at a subtask whose open attempt failed or was cancelled.
+        """Plan the next attempt at a subtask whose open attempt failed or was cancelled, unless its tries are used up.
 
         Args:
             name: The attempt.
@@ -242,7 +242,7 @@ class JobState:
         # server's own attempt never uses up a try of hosts.
         if name is not None and not name.is_own and not self._is_done(name):
             allowed = self.trust.tries_allowed(self.plan.tries)
-            self.tries.came_to_nothing(name, failed, self.trust, self.history.open, allowed)
+            self.tries.plan_retry(name, failed, self.trust, self.history.open, allowed)
 
     def _is_done(self, name: WorkunitName) -> bool:
         """Return whether the subtask of an attempt needs no more attempts: it is applied and not being retrained."""

@@ -81,10 +81,10 @@ class Loop:
             loop.server = ParameterServer(run, journal, loop._store, results)
         return loop
 
-    def take_up(self) -> bool:
-        """Read the journal, start a session and repair the store.
+    def start_or_resume(self) -> bool:
+        """Read the journal, record a new session of the run, and repair the store.
 
-        A job that ended because a shard kept failing is tried again.
+        A job that ended because a shard kept failing is reopened.
 
         Returns:
             False if the job is over and nothing is left to do.

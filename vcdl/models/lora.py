@@ -70,9 +70,7 @@ def quantize_frozen(model: Any) -> None:
                     continue
                 found += 1
     if not found:
-        raise ModelError(
-            "model > frozen: int8: no frozen layer can be stored so: it takes Dense, EinsumDense, Embedding"
-        )
+        raise ModelError("model > frozen: int8: no frozen layer can be int8: only Dense, EinsumDense and Embedding can")
 
 
 def drawn_matrices(model: Any) -> dict[int, Any]:
@@ -105,7 +103,7 @@ def freeze_adapted(plain: Any, model: Any) -> None:
     """Freeze in a merged model the layers that were adapted in `model`.
 
     Their kernels were frozen in the run. Otherwise the saved optimizer would have moments for all of them, which take
-    twice the size of the model.
+    twice the model's size.
     """
     import keras
 

@@ -60,7 +60,7 @@ def compared_with(labels: Array, end: Any) -> Array:
 
 
 def outputs_of(model: Any, x: Sliced) -> Iterator[Array]:
-    """Yield a model's outputs for samples, BATCH_SIZE at a time. The model runs once, so it is not compiled."""
+    """Yield a model's outputs for samples, BATCH_SIZE at a time. It runs once, so it is not compiled."""
     import keras
 
     for begin in range(0, len(x), BATCH_SIZE):

@@ -46,7 +46,7 @@ _REASON_CHARACTERS = 500
 
 @contextmanager
 def _errors_of(pool: PoolFolder) -> Iterator[None]:
-    """Turn an OSError into a GridUnavailable: a shared folder may be away for a while, or full."""
+    """Turn an OSError into a GridUnavailable: a shared folder may be unreachable for a while, or full."""
     try:
         yield
     except OSError as error:
@@ -57,7 +57,7 @@ class PoolGrid(FolderGrid):
     """A grid of pilots that come and go. Used by one thread; `close` notifies them that the run is paused."""
 
     def __init__(self, folder: RunFolder, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare the grid; `clock` must stand still while the machine sleeps, as heartbeats stay unread then."""
+        """Prepare the grid; `clock` must not count a machine's sleep, in which heartbeats are not read."""
         super().__init__(folder, hands_out_uploads=job.grid.servers == 1)
         self._pool = PoolFolder.of(folder.path)
         self._job = job
@@ -70,7 +70,7 @@ class PoolGrid(FolderGrid):
         self._pilots: dict[str, KnownPilot] = {}
         self._vanished: Counter[str] = Counter()
         self._out: frozenset[str] = frozenset()
-        """Hosts that get no work now, as their uploads are refused."""
+        """Hosts that get no work now, because their uploads are refused."""
         self._judged_s = -math.inf
         self._turnarounds = Turnarounds(job.late_after)
 
@@ -216,7 +216,7 @@ class PoolGrid(FolderGrid):
 
     def _take_upload(self, pilot: KnownPilot, update: Path) -> None:
         upload = self._folder.uploads / f"{update.stem}.h5"
-        self._folder.uploads.mkdir(exist_ok=True)  # somebody may have deleted it
+        self._folder.uploads.mkdir(exist_ok=True)  # it may have been deleted
         update.replace(upload)
         found = upload.lstat()  # checked here, where no pilot can replace it
         if stat.S_ISREG(found.st_mode):
@@ -235,7 +235,7 @@ class PoolGrid(FolderGrid):
         return [pilot for pilot in self._pilots.values() if workunit in pilot.tasks]
 
     def _give_up(self, workunit: str, reason: str) -> None:
-        """Give a workunit up that a pilot failed at, unless another pilot has it as well."""
+        """Give up a workunit at which a pilot failed, unless another pilot has it as well."""
         if workunit in self._known and not self._is_uploaded(workunit) and not self._pilots_with(workunit):
             self._outcomes[workunit] = GaveUp(workunit, reason)
 
@@ -345,7 +345,7 @@ class PoolGrid(FolderGrid):
         """Find the strangers whose uploads are refused now, to give them no work."""
         if now_s - self._judged_s > _JUDGES_EVERY_S:
             self._judged_s = now_s
-            with suppress(JournalError):  # the loop says what is wrong with it
+            with suppress(JournalError):  # the loop reports what is wrong with it
                 self._out = hosts_out(self._job, self._folder)
 
     def _adopt(self, name: str) -> None:
@@ -393,7 +393,7 @@ class PoolGrid(FolderGrid):
 
 
 def _reason(ending: Path) -> str:
-    """Read a pilot's words about a failure. Raises OSError."""
+    """Return the reason that a pilot gives for a failure. Raises OSError."""
     try:
         return read_some(ending, 4 * _REASON_CHARACTERS).decode(errors="replace")[:_REASON_CHARACTERS]
     except NotRegular as error:

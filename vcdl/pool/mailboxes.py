@@ -146,7 +146,7 @@ class Mailbox:
     # -- the run's side; all calls raise OSError
 
     def give(self, task: Assignment) -> None:
-        """Assign the pilot's next task. Raises FileNotFoundError."""
+        """Assign the pilot's next task. Raises FileNotFoundError if the mailbox is gone."""
         _write(self._next, task)
 
     def take_back(self) -> str:
@@ -237,8 +237,8 @@ class PoolFolder:
         """The run, in words for messages."""
         return str(self.run)
 
-    def state_of(self, path: str) -> str:
-        """Return the identity of a file's content. Raises OSError."""
+    def file_identity(self, path: str) -> str:
+        """Return a text that changes when the file at this path of the run changes. Raises OSError."""
         source = self.run / path
         found = source.stat()
         return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
@@ -283,9 +283,10 @@ class PoolFolder:
             _write(heartbeats / f"{message.pilot}.json", message)
 
     def rung(self) -> list[Message]:
-        """Return and remove the heartbeats since the last call, by pilot; remove files that are none.
+        """Return and remove the heartbeats since the last call, sorted by pilot. Other files are removed, too.
 
-        Raises OSError.
+        Raises:
+            OSError: The folder cannot be used.
         """
         messages = []
         with held(self.path, "bell") as heartbeats, held(self.path, "read") as folder:

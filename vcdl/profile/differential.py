@@ -204,7 +204,7 @@ class _Bench:
         if self._loop is None:
             # One loop for all rounds: opening it reads the journal and writes a session.
             self._loop = Loop.of(self.run, self._grid, self._grid)
-            self._loop.take_up()
+            self._loop.start_or_resume()
         cycles, since_s = _Cycles(), self._loop.journal.now_s()
         while cycles.count < count:
             for recorded in self._loop.step():

@@ -66,8 +66,8 @@ class RemotePool:
     def mailbox(self, pilot: str) -> "RemoteMailbox":
         return RemoteMailbox(self, pilot)
 
-    def state_of(self, path: str) -> str:
-        """Return the identity of a file's content."""
+    def file_identity(self, path: str) -> str:
+        """Return a text that changes when the file at this path of the run changes."""
         with self._opened(path, "0-0") as answer:
             return f"{self.where}\0{path}\0{answer.headers.get('etag')}"
 

@@ -133,9 +133,9 @@ class RunFollower:
         self._last_id = 0
         self._hosts: dict[str, str] = {}
         self.report = Report()
-        """The figures of the run, up to the last call of `look`."""
+        """The figures of the run, up to the last call of `poll`."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the journal's new events and report them.
 
         Raises:

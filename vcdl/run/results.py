@@ -68,7 +68,7 @@ WEIGHTS_ENDING = ".weights.h5"
 
 
 def newest_version(folder: RunFolder) -> int:
-    """Return the newest version with a snapshot, which outlives the store and its server."""
+    """Return the newest version with a snapshot, which outlives the store. Raises RunFolderError if there is none."""
     versions = folder.snapshot_versions()
     if not versions:
         raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
@@ -76,9 +76,12 @@ def newest_version(folder: RunFolder) -> int:
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
-    """Write a run's results from its journal and its last weights. Raises VcdlError if one cannot be computed.
+    """Write a run's results from its journal and its last weights.
 
     The run counts as finished when summary.json exists. Each file is replaced as a whole, so a second call is harmless.
+
+    Raises:
+        VcdlError: A file cannot be read or written, or the exported model does not predict like the trained one.
     """
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
@@ -103,10 +106,7 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 
 
 def leave_confusion_matrix(run: Run, model: Any) -> None:
-    """Write confusion_matrix.csv, and its picture if there are few classes, for the model of `trained_model`.
-
-    Do nothing if the model has no classes, too many of them, or its own evaluation step. Raises VcdlError.
-    """
+    """Write confusion_matrix.csv, and a picture if classes are few, by `trained_model`'s model. Raises VcdlError."""
     from vcdl.client.compile import make_loss, measures_itself
 
     if run.job.data.task not in HAS_CLASSES or measures_itself(model):
@@ -130,7 +130,7 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
     """Write `output` whole or not at all: a compiled model with the weights of a version, or weights alone.
 
     Args:
-        folder: A run. It may be under way, and so discard versions meanwhile.
+        folder: A run. If it is under way, it may discard versions meanwhile.
         output: File to write. `.keras`: a model that includes the normalisation; `.weights.h5`: the weights of the
             job's own model; `.npz`: the trained weights, by path.
         choose: Function that returns the version. It is called again if the version was discarded before its weights
@@ -208,7 +208,7 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
     model = _normalising(plain, run.prepared.normalisation, run.name)
     compile_model(model, _for_keras(run.training), is_plain=True)
     thaw_as_loaded(model)
-    model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
+    model.optimizer.build(model.trainable_variables)  # else Keras warns, on loading, that it has no variables
     with whole_file(output) as temporary:
         model.save(temporary)
     _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
@@ -350,7 +350,7 @@ def classes_file(model: Path) -> Path:
 
 
 def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path: Path) -> None:
-    """Write the classes' names, by output if there are several; without names, remove the file."""
+    """Write the classes' names, by output if there are several; remove the file without any. Raises RunFolderError."""
     with folder_errors(path.parent):
         if not names:
             path.unlink(missing_ok=True)
@@ -372,7 +372,7 @@ def _weights(folder: RunFolder, version: int, size: int) -> Vector:
 
 
 def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
-    """Return the model behind a Rescaling layer for each input, unchanged when there is nothing to rescale."""
+    """Put a Rescaling layer before each input of a model; return it unchanged if there is nothing to rescale."""
     import keras
 
     by_name = dict(normalisation.inputs) or {model.inputs[0].name: normalisation}

@@ -25,8 +25,8 @@ class SlotTimes:
     waits_s: "array[float]" = field(default_factory=_numbers)
     """Seconds that each upload waited for a free server."""
 
-    def began(self, now_s: float, planned: SubtaskOutcome) -> None:
-        """Record a subtask that a client starts, by its planned outcome."""
+    def record_start(self, now_s: float, planned: SubtaskOutcome) -> None:
+        """Record that a client starts a subtask with this planned outcome."""
         self.begun += 1
         if planned.lost is None:
             self.useful_s += planned.slot_free_s - now_s

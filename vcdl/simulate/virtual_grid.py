@@ -176,8 +176,8 @@ class VirtualGrid(Grid, Results):
             heapq.heappop(self._begun_s)
         return None
 
-    def care(self, events: Iterable[Event]) -> None:
-        """Give no work to hosts whose uploads were refused repeatedly, and never again to convicted ones.
+    def suspend_hosts(self, events: Iterable[Event]) -> None:
+        """Suspend hosts whose uploads were refused repeatedly, for longer each time, and convicted hosts for good.
 
         BOINC's daemons treat real hosts in the same way.
         """
@@ -264,7 +264,7 @@ class VirtualGrid(Grid, Results):
         self._had[workunit] = self._had.get(workunit, frozenset()) | {host}
         self._begun.setdefault(workunit, {})[client] = staged
         self._sent.append(WorkunitSent(workunit, host, bytes_down))
-        self.times.began(self._time.now_s(), planned)
+        self.times.record_start(self._time.now_s(), planned)
         # Without links an upload takes no time of its own, so the slot is free when the training ends.
         has_link = self._clients.have_links and planned.lost is None
         if not has_link:

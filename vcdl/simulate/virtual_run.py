@@ -128,7 +128,7 @@ class VirtualRun:
                     loop.abandon_weights()
 
     def _drive(self, loop: Loop, grid: VirtualGrid, evaluator: InstantEvaluator, limit_s: float) -> StopReason | None:
-        loop.take_up()
+        loop.start_or_resume()
         while True:
             self._act(loop, grid, evaluator)
             if loop.ended is not None or self._folder.stop_request.exists():
@@ -141,7 +141,7 @@ class VirtualRun:
         """Do everything that is due at this moment, while the clock stands still."""
         while True:
             new = loop.step()
-            grid.care(recorded.event for recorded in new)
+            grid.suspend_hosts(recorded.event for recorded in new)
             self._training.look()  # the workers continue while this process evaluates
             if not evaluator.measure(new) and (not new or loop.is_up_to_date):
                 return

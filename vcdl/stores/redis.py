@@ -5,7 +5,7 @@ The keys (the braces keep a job's keys on one node of a cluster):
     vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number);
                               applied:SUBTASK → "VERSION STALENESS WEIGHT TRUST WORKUNIT", once it is applied
     vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, and its seal (chunks.py)
-    vcdl:{JOB}:turn           string: the server that folds now; it expires, so that a dead server loses its turn
+    vcdl:{JOB}:turn           string: the server that applies now; it expires, so that a dead server loses its turn
 
 A write first stores new chunks under a new generation, with an expiry. One script then compares the head, records the
 subtasks, makes the new chunks permanent and deletes the old ones. A server that is killed before the script has changed
@@ -38,8 +38,8 @@ except ModuleNotFoundError as error:
 
 _CONNECT_S = 10.0
 _ANSWER_S = 20.0
-"""Longest wait for an answer, in seconds; the longest is one chunk on a slow network. A fold on a network that drops
-packets ends after one such wait: a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
+"""Longest wait for an answer, in seconds: enough for a chunk on a slow network. If packets are dropped, an operation
+fails after one such wait, because a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
 _UNCOMMITTED_S = 3600
 """Seconds after which chunks expire unless a script has made them permanent; a write must take less time."""
 _SCANNED = 10_000
@@ -120,7 +120,7 @@ class RedisStore(ServerStore):
 
         Args:
             settings: The server.
-            job: The key.
+            job: The job's name, which is a part of all keys.
             size: The number of weights n.
             chunk_bytes: Bytes of a chunk.
             state: The size of the update rule's own state.
@@ -131,7 +131,7 @@ class RedisStore(ServerStore):
         self._name = fresh_name()
         self._has_turn = False
         self._turn_s = 2.0 + self._size * 4 / 50e6
-        """Enough for a fold of several uploads from a slow disk. A slower server is overtaken and folds again."""
+        """Enough to apply several uploads from a slow disk. A slower server loses its turn, and applies them again."""
         self._redis = _client(settings)
         self._replace_script = self._redis.register_script(_REPLACE)
         self._take_turn_script = self._redis.register_script(_TAKE_TURN)
@@ -141,7 +141,7 @@ class RedisStore(ServerStore):
     def check_service(self) -> None:
         with self._translated():
             facts: dict[str, Any] = self._redis.info()
-        if facts.get("role") == "slave":  # it may be made the primary
+        if facts.get("role") == "slave":  # temporary: it may become the primary
             raise StoreUnavailable(
                 f"{self._settings} is a replica, which accepts no writes: "
                 f"name its primary, {facts['master_host']}:{facts['master_port']}"
@@ -171,7 +171,7 @@ class RedisStore(ServerStore):
         try:
             yield head
         except _Silent:
-            self._has_turn = False  # nor can the turn be returned: it expires
+            self._has_turn = False  # the turn cannot be returned either: it expires
             raise
         finally:
             if self._has_turn:
@@ -256,7 +256,7 @@ class RedisStore(ServerStore):
         except _Silent:
             raise  # the chunks that are there expire
         except StoreError:
-            self._discard(head)  # at once: Redis may be out of memory, and their expiry is an hour away
+            self._discard(head)  # not left to expire in an hour: Redis may be out of memory
             raise
 
     def _discard(self, head: Head) -> None:
@@ -317,7 +317,7 @@ class RedisStore(ServerStore):
 
 
 class _Silent(StoreUnavailable):
-    """The server does not answer, for example because packets are dropped. Further commands would wait as long."""
+    """The server does not answer, as when packets are dropped: every further command would time out as well."""
 
 
 def _client(settings: StoreSettings) -> Any:

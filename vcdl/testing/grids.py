@@ -110,7 +110,7 @@ class GridContract:
         loop = Loop.of(run, grid)
         try:
             grid.start()
-            loop.take_up()
+            loop.start_or_resume()
             yield loop, grid
         finally:
             loop.close()

@@ -91,9 +91,9 @@ class HostRecord:
     verified: int = 0
     """Number of its uploads that the server retrained and found good."""
     vouched: int = 0
-    """The version up to which verified uploads vouch for the host's uploads."""
-    on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
-    """The host's later uploads, which nothing vouches for."""
+    """The version up to which verified uploads vouch for the host's."""
+    unverified: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
+    """The host's uploads of later versions, which no verified upload vouches for."""
     suspected: int = 0
     """How often an upload of the host was not the result of its subtask."""
     convicted: str = ""

@@ -156,10 +156,10 @@ class HostHistory:
         if self.is_out(host):
             return 0.0
         of_it, share = self._of(host), self._share
-        on_its_word = sum(one.weight for one in of_it if one.version > self.hosts[one.host].vouched)
+        unverified = sum(one.weight for one in of_it if one.version > self.hosts[one.host].vouched)
         measures = sum(one.weight >= 1.0 for one in of_it)
         is_measure = measures < share * max(len(self._lately), _LATELY / 4)
-        return min(1.0 if is_measure else NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
+        return min(1.0 if is_measure else NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - unverified))
 
     def has_room(self, host: str) -> bool:
         """Return whether a host may upload now: within its share until one upload is proven, never if none can be."""
@@ -244,16 +244,16 @@ class HostHistory:
         if not self._proven:
             return []
         found = [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
-        odd = [one for one in self.hosts.values() if one.on_its_word and self._may_be_anything(one.name)]
-        return found + [self._conviction(one, one.on_its_word[-1].workunit) for one in odd]
+        odd = [one for one in self.hosts.values() if one.unverified and self._may_be_anything(one.name)]
+        return found + [self._conviction(one, one.unverified[-1].workunit) for one in odd]
 
     @property
     def _proven(self) -> int:
         return sum(map(self.is_proven, self.hosts))
 
     def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:
-        versions = tuple(one.version for one in host.on_its_word if one.weight >= _TAKEN_BACK)
-        again = tuple(one.workunit for one in host.on_its_word if not one.is_part)
+        versions = tuple(one.version for one in host.unverified if one.weight >= _TAKEN_BACK)
+        again = tuple(one.workunit for one in host.unverified if not one.is_part)
         return HostConvicted(host.name, workunit, versions, again, for_good=host.suspected > 0)
 
     @property
@@ -301,7 +301,7 @@ class HostHistory:
         host.heard_of_s = time_s
         host.strikes *= _FORGIVEN
         brought = Brought.of(event, name)
-        host.on_its_word.append(brought)
+        host.unverified.append(brought)
         self._lately.append(brought)
         sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
         if sample_s > 0:
@@ -333,13 +333,13 @@ class HostHistory:
     def _drop(self, event: RolledBack) -> None:
         """Forget uploads that a rollback dropped together with a convicted host's; they are reissued."""
         for host in self.hosts.values():
-            host.on_its_word = deque((one for one in host.on_its_word if one.version not in event.dropped), KEPT_OF_ONE)
+            host.unverified = deque((one for one in host.unverified if one.version not in event.dropped), KEPT_OF_ONE)
 
     def _convict(self, host: HostRecord, event: HostConvicted) -> None:
         """Quarantine a host, because one wrong bit in its memory is enough for a conviction; ban it the second time."""
         host.suspected += 1
         self.disputed.pop(host.name, None)
-        host.on_its_word.clear()  # all of these subtasks are reissued, once
+        host.unverified.clear()  # all of these subtasks are reissued, once
         if event.for_good:
             host.convicted = event.workunit
         else:
@@ -392,5 +392,5 @@ class HostHistory:
         if event.was_strange:
             return
         host.vouched = max(host.vouched, event.up_to)
-        while host.on_its_word and host.on_its_word[0].version <= event.up_to:
-            host.on_its_word.popleft()
+        while host.unverified and host.unverified[0].version <= event.up_to:
+            host.unverified.popleft()

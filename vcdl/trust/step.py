@@ -78,7 +78,7 @@ class StepCheck:
             times = step.length / step.usual if step.usual else math.inf
             raise Refused(
                 Refusal.STEP_TOO_LONG,
-                f"it changes the weights {times:.3g} times as much as other hosts' uploads: the host is hostile or faulty",
+                f"it changes the weights {times:.3g} times as much as others' uploads: the host is hostile or faulty",
             )
         if step.furthest > _FURTHEST:
             raise Refused(

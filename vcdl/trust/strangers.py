@@ -139,10 +139,13 @@ class Strangers:
         history = self._history
         if not history.is_out(host):
             if is_early and not history.may_bring_part(host):
-                return Refused(Refusal.UNFINISHED, f"{host} must complete a whole subtask before it may upload a part of one")
+                return Refused(
+                    Refusal.UNFINISHED, f"{host} must complete a whole subtask before it may upload a part of one"
+                )
             if self._job.verifies and not history.has_room(host):
                 return Refused(
-                    Refusal.NO_ROOM, f"{host} has used up its share of uploads, and none of them has been, or can be, verified by retraining"
+                    Refusal.NO_ROOM,
+                    f"{host} used up its share of uploads, and none of them has been, or can be, verified by retraining",
                 )
             return None
         record = history.hosts[host]

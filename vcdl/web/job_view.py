@@ -148,7 +148,7 @@ class JobView:
             # Unverified uploads of each host, which only the coordinator's verdicts need: they would fill the memory of
             # a view.
             for host in self.hosts.hosts.values():
-                host.on_its_word.clear()
+                host.unverified.clear()
 
 
 def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:

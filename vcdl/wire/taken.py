@@ -25,7 +25,7 @@ def is_taken(subtask: WorkunitName, mark: int, told: Workunit) -> bool | None:
     Args:
         subtask: The upload's workunit.
         mark: Its `upload_mark`.
-        told: A later workunit of the job.
+        told: A later workunit of the job, which lists the applied uploads.
 
     Returns:
         None while no upload of the subtask was applied.

@@ -1,4 +1,4 @@
-"""The trained weights of a model as one flat float32 vector, with its layout and its file.
+"""Handle the trained weights of a model as one flat float32 vector, with its layout and its file.
 
 The HDF5 file (vcdl.wire.hdf5_form) has `weights`, shape (n,), and a JSON `header`. Everything is checked before memory
 is allocated. NumPy only; Keras models are used through their methods.
@@ -189,7 +189,7 @@ def flatten_frozen(model: Any) -> Vector:
     """
     weights = frozen_weights(model)
     vector, begin = np.zeros(sum(map(_places, weights)), np.float32), 0
-    for weight in weights:  # each into its place: a list of all of them would be a second copy
+    for weight in weights:  # one by one: a list of all arrays would be a second copy
         end = begin + _places(weight)
         if weight.dtype == _BYTES:
             vector[begin:end].view(np.int8)[: math.prod(weight.shape)] = weight.numpy().reshape(-1)
@@ -266,7 +266,9 @@ def write_dataset(
 def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callable[[str], str]) -> None:
     """Change a file's header in place; a kill meanwhile may damage the file.
 
-    Raises WeightsFileError, FileUnavailable, OSError.
+    Raises:
+        WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
+        OSError: It cannot be written.
     """
     with opened_dataset(path, dataset, sizes) as opened:
         opened.file.seek(opened.data_at)
@@ -294,10 +296,7 @@ def read_header(path: Path, size: int) -> str:
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
-    """Read a file of exactly `size` numbers, and return its vector and header.
-
-    Raises WeightsFileError, FileUnavailable.
-    """
+    """Read a file of exactly `size` numbers; return vector and header. Raises WeightsFileError, FileUnavailable."""
     with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
         file.read(0, vector)
@@ -315,12 +314,13 @@ class WeightsFile:
         self._size = opened.size
         self._named = checksum_in(opened.header)
         self._checksum, self._summed = Checksum(), 0
-        """The checksum of the first `_summed` numbers, and their number."""
+        """The checksum of the first `_summed` numbers, and how many these are."""
 
     def read(self, begin: int, out: Vector) -> None:
         """Read the weights from `begin` on into `out`. The checksum is verified if all are read in order.
 
-        Raises WeightsFileError, FileUnavailable.
+        Raises:
+            WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
         """
         missing = out.view(np.uint8).data
         try:
@@ -339,8 +339,7 @@ class WeightsFile:
     def _check(self, begin: int, numbers: Vector) -> None:
         if begin == 0:
             self._checksum, self._summed = Checksum(), 0
-        # Blocks that are not read in order cannot be summed. A caller that reads only a part gets no verdict on the
-        # whole.
+        # Only blocks in order are summed: a caller that reads a part of the weights gets no verdict.
         if begin != self._summed:
             return
         self._checksum.add(numbers, begin)
@@ -372,7 +371,8 @@ class OpenedDataset:
 def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[OpenedDataset]:
     """Open a file with a number of elements among `sizes`, after checking its form but not its data.
 
-    Raises WeightsFileError, FileUnavailable.
+    Raises:
+        WeightsFileError, FileUnavailable: The file has another form, or cannot be read on this machine.
     """
     try:
         with path.open("rb", buffering=0) as file:
@@ -380,7 +380,7 @@ def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[O
             text = header_of(start)
             size_bytes = os.fstat(file.fileno()).st_size
             data_at = len(prefix(text, sizes.start, dataset))
-            # The one size that fits the file's length. The prefix for it is then compared byte by byte.
+            # The only size that fits the file's length; the prefix for it is compared byte by byte.
             size = min(max((size_bytes - data_at) // dataset.item_bytes, sizes.start), sizes.stop - 1)
             expected = prefix(text, size, dataset)
             if not start.startswith(expected):

@@ -38,14 +38,14 @@ def test_a_killed_run_is_completed_by_the_next(kill_in: str) -> None:
         list(carry_out(steps(done, kill_in)))
     lines = list(carry_out(steps(done)))
     assert done == set("abc")
-    assert lines == [f"is so     {name}" if name < kill_in else f"made so   {name} (0 s)" for name in "abc"]
+    assert lines == [f"unchanged {name}" if name < kill_in else f"done      {name} (0 s)" for name in "abc"]
 
 
 def test_a_dry_run_changes_nothing_and_a_step_that_is_not_so_afterwards_is_an_error() -> None:
     done: set[str] = set()
     assert [line[:5] for line in carry_out(steps(done), dry_run=True)] == ["to do"] * 3
     assert done == set()
-    with pytest.raises(ServerError, match="still not so"):
+    with pytest.raises(ServerError, match="its check still fails"):
         list(carry_out([ServerStep("a", lambda: False, lambda: None)]))
 
 
@@ -74,7 +74,7 @@ def test_a_name_is_added_to_the_file_itself_which_a_container_has_mounted(
     monkeypatch.setattr(machine_steps, "_HOSTS", hosts)
     monkeypatch.setattr(texts, "packages", lambda *_, **__: [])
     (step,) = (step for step in machine_steps.machine_steps(SETTINGS, with_web=False) if "for itself" in step.what)
-    assert [line[:7] for _ in range(2) for line in carry_out([step])] == ["made so", "is so  "]
+    assert [line[:7] for _ in range(2) for line in carry_out([step])] == ["done   ", "unchang"]
     assert other_name.read_text() == f"127.0.0.1 localhost\n127.0.0.1 {SETTINGS.host}\n"
 
 
@@ -151,7 +151,7 @@ def test_an_upgrade_that_does_not_come_up_is_taken_back_once_it_has_switched(
     monkeypatch.setattr(upgrade, "installed", lambda _: now[0])
     monkeypatch.setattr(upgrade, "upgrade_steps", lambda *_: steps)
     monkeypatch.setattr(upgrade, "back_steps", back)
-    with pytest.raises(ServerError, match="taken back.*not content" if switches else "^the doctor is not content"):
+    with pytest.raises(ServerError, match="undone.*not content" if switches else "^the doctor is not content"):
         list(upgrade.upgraded(SETTINGS, "x.whl", None))
     assert now[0].python == SETTINGS.python
 

@@ -66,4 +66,4 @@ def test_a_certificate_of_lets_encrypt_comes_is_used_and_is_renewed() -> None:
         assert "Pebble" in second
         assert second != first, "Apache serves the renewed one"
         assert server.run("systemctl", "is-active", "certbot.timer").strip() == "active"
-        assert not [line for line in server.run(*install).splitlines() if line.startswith("made so")]
+        assert not [line for line in server.run(*install).splitlines() if line.startswith("done ")]

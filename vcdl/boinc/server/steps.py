@@ -23,23 +23,25 @@ class ServerStep:
 
 
 def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator[str]:
-    """Carry out the steps that are not done, in order, yielding a line for each.
+    """Carry out the steps that are not done, in order; yield a line for each step: `unchanged`, `to do` or `done`.
 
     Raises:
         ServerError: A step is still not done after its act. Errors of a step pass through.
     """
     for step in steps:
         if step.is_so():
-            yield f"is so     {step.what}"
+            yield f"unchanged {step.what}"
         elif dry_run:
             yield f"to do     {step.what}"
         else:
             begun_s = time.monotonic()
             step.make_so()
-            # Asked again instead of trusting the act: programs of BOINC and Debian end with 0 after errors.
+            # Checked again, because programs of BOINC and Debian may end with 0 after errors.
             if not step.is_so():
-                raise ServerError(f"{step.what}: done, and still not so; look at the machine, and run this again")
-            yield f"made so   {step.what} ({time.monotonic() - begun_s:.0f} s)"
+                raise ServerError(
+                    f"{step.what}: the step ran, and its check still fails; look at the machine, and run this again"
+                )
+            yield f"done      {step.what} ({time.monotonic() - begun_s:.0f} s)"
 
 
 def file_step(what: str, path: Path, content: bytes) -> ServerStep:

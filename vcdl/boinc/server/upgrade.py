@@ -49,14 +49,14 @@ def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Itera
         yield from carry_out(upgrade_steps(settings, source, boinc))
     except ServerError as error:
         now = installed(settings.name)
-        # The settings are the first that is switched, so they tell whether anything was.
+        # The settings are switched first, so they show whether anything was switched.
         if now.python == settings.python:  # nothing was switched
             raise
-        yield f"went wrong: {error}"
-        yield "going back"
+        yield f"the upgrade failed: {error}"
+        yield "going back to the previous version"
         yield from carry_out(back_steps(now))
         kept = f"; BOINC and its database stay as they are now, and the backup in {BEFORE} leads back" if boinc else ""
-        raise ServerError(f"the upgrade was taken back{kept}. It went wrong by this: {error}") from None
+        raise ServerError(f"the upgrade failed and was undone{kept}. The cause: {error}") from None
 
 
 def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[ServerStep]:
