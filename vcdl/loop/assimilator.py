@@ -47,8 +47,8 @@ _SENT_ROW_WITHIN_S = 60.0
 these rows once a step. After that time the upload is judged without knowing its host, so that it is not held up
 forever."""
 _FOLDED_AT_ONCE = 8
-"""Uploads folded between one read and one write of the shared weights: each further upload saves a pass over W, but costs
-more if the server dies, because the whole batch is claimed again."""
+"""Uploads folded between one read and one write of the shared weights: each further upload saves a pass over W, but
+costs more if the server dies, because the whole batch is claimed again."""
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need while training goes well: the current one, and the previous one until its
 end is evaluated. After a collapse it may need more, so this is no upper limit."""
 _UNLIKE = 0.25
-"""Label entropy of a shard as a fraction of that of all samples, below which late uploads need more damping, because their shards are too unlike.
+"""Label entropy of a shard as a fraction of that of all samples, below which late uploads need more damping.
 
 Decision 148: shards of a Dirichlet cut have 0.1 to 0.2 with a concentration of 0.02, where more damping helps, and 0.35
-to 0.4 with 0.1, where it does not."""
+to 0.4 with 0.1, where it does not: the limit is between the two because a note must not come too often."""
 
 
 @dataclass(frozen=True)
