@@ -168,7 +168,7 @@ def test_a_run_is_written_back_and_predicts_the_same_in_plain_keras_hub(tmp_path
     x = np.stack(PresetTokens(bert, LENGTH).of(TEXTS))
     expected = keras.ops.convert_to_numpy(ours(x))
     np.testing.assert_allclose(theirs.predict(preprocessor(TEXTS), verbose=0), expected, atol=1e-6)
-    with pytest.raises(RunFolderError, match="is there already"):
+    with pytest.raises(RunFolderError, match="already exists"):
         export_preset(folder, output, newest_version)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "run", "texts.tsv", "tuned"]
 
