@@ -394,6 +394,7 @@ MAPPING = {
 # fmt: on
 
 EXTRA = [
+    ("tests/test_advice.py", '{"quote", "quoted", "for_shell"}', '{"quote", "quote_path", "for_shell"}'),
     (
         "vcdl/run/results.py",
         "and a picture if classes are few, by `load_trained_model`'s model",
