@@ -1,6 +1,7 @@
 """`vcdl check` on job files that are wrong, unwise or in order."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -219,6 +220,13 @@ def _note(capsys: pytest.CaptureFixture[str]) -> str:
     said = capsys.readouterr().out
     assert "hunter2" not in said
     return said.partition("note   ")[2]
+
+
+def test_batches_that_fill_no_step_are_noted_with_their_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(DIGITS, ["training.optimizer={name: adam, gradient_accumulation_steps: 7}"]) is ExitCode.OK
+    found = re.search(r"a subtask has (\d+) batches.*choose a divisor of (\d+)", capsys.readouterr().out)
+    assert found
+    assert found[1] == found[2]
 
 
 @pytest.mark.parametrize(("optimizer", "cure"), [("ftrl", "take adagrad"), ("schedule_free_adamw", "take adamw")])

@@ -189,7 +189,7 @@ def _scattered(
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
     """Return the indices of each shard's samples.
 
-    Groups, if the data has them (`data > from > by`), decide alone. Otherwise labels, `settings.split` and seed do.
+    Groups (`data > by`), if the data have any, decide alone. Otherwise labels, `settings.split` and seed do.
 
     Raises:
         DataError: The data cannot be split so, such as into more shards than samples.

@@ -62,8 +62,8 @@ def gone(path: Path) -> JournalError:
     return JournalError(
         f"{path} is missing, and nothing else records what this run has done: restore a copy of it, and `vcdl resume` "
         f"continues. Without a copy only the weights are left: `vcdl export {for_shell(folder)} -o model.keras` writes "
-        f"the newest ones in {folder / 'snapshots'}, and"
-        f" `vcdl run {for_shell(folder / 'job.yaml')} --out DIR` restarts the job"
+        f"the newest ones in {folder / 'snapshots'}, and `vcdl run {for_shell(folder / 'job.yaml')} --out DIR` "
+        "restarts the job"
     )
 
 

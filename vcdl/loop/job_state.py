@@ -189,13 +189,13 @@ class JobState:
                 self._applied(event)
             case UpdateRefused():
                 is_a_try = blame_of(event.refusal) is not Blame.HOST  # with enough such hosts none would be left to try
-                self._came_to_nothing(event.workunit, self.trust.who(event.workunit, event.host) if is_a_try else None)
+                self._plan_retry(event.workunit, self.trust.who(event.workunit, event.host) if is_a_try else None)
             case WorkunitFailed():
-                self._came_to_nothing(event.workunit, self.trust.who(event.workunit))
+                self._plan_retry(event.workunit, self.trust.who(event.workunit))
             case WorkunitCancelled():
-                self._came_to_nothing(event.workunit)
-            # otherwise it is no longer awaited The server's own training is the last resort: if it fails too, no host
-            # can be expected to succeed.
+                self._plan_retry(event.workunit)
+            # The server's own training is the last resort: if it fails too, no host can be expected to succeed. If the
+            # workunit is no longer open, its subtask was applied in the meantime.
             case SubtaskTried() if event.error and event.workunit in self.history.open:
                 self.tries.exhausted = True
             case _:
@@ -236,7 +236,7 @@ class JobState:
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
             self._want_validation(event.version, 0 if name.turn else name.epoch)
 
-    def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
+    def _plan_retry(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
         # An attempt that is not open has already been handled: two rows may record the same end, as after a kill. The
         # server's own attempt never uses up a try of hosts.
@@ -253,7 +253,7 @@ class JobState:
     def _rolled_back(self, event: RolledBack) -> None:
         """Plan to retry workunits that started from undone weights, without counting a try."""
         for workunit in event.overtaken(self.history.open):
-            self._came_to_nothing(workunit)
+            self._plan_retry(workunit)
         for workunit in event.again:
             self._make_again(WorkunitName.parse(workunit))
         self.covered = min(self.covered, event.to)

@@ -58,7 +58,8 @@ Judge = Callable[[float], None]
 """Judges the norm of an upload.
 
 Raises:
-    Refused: The norm is out of bounds."""
+    Refused: The norm is out of bounds.
+"""
 
 
 class BufferPool:
@@ -88,7 +89,7 @@ class FoldSettings:
     """Decides which uploads are measured before they are folded."""
     transport: Transport = PLAIN
     most: int = 1
-    """The highest weight of one subtaskin passes over its shard. A subtask counts in full from one pass on."""
+    """The highest weight of one subtask, in passes over its shard. A subtask counts in full from one pass on."""
 
     @classmethod
     def of(cls, run: Run, measuring: Measuring) -> Self:

@@ -175,7 +175,7 @@ def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
     if left := batches % training.batches_a_step:
         yield (
             f"a subtask has {batches} batches, and {ACCUMULATION} is {training.batches_a_step}: the last {left} are "
-            "not used; choose a divisor of {batches}"
+            f"not used; choose a divisor of {batches}"
         )
 
 

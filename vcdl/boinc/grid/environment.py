@@ -51,7 +51,7 @@ def environment_text(content: bytes | None, wanted: Mapping[str, str]) -> bytes:
     """Return the file's content with these variables; "" removes one, and others stay."""
     lines = [line for line in (content or b"").decode().splitlines() if line.partition("=")[0] not in wanted]
     lines += [f"{name}={shlex.quote(value)}" for name, value in wanted.items() if value]
-    # Compare without regard to order, and keep the bytes if nothing changed: `vcdl project install` reports each file
-    # whose bytes would differ, and its undo restores them.
+    # Compare without regard to order, and keep the bytes if nothing changed: `vcdl project install` shows each file
+    # whose bytes differ from those it wants, and writes it again.
     old = sorted((content or b"").decode().splitlines())
     return content if content is not None and sorted(lines) == old else ("\n".join(lines) + "\n").encode()

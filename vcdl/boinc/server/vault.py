@@ -8,7 +8,7 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,8 +76,8 @@ def expired_backups(names: Collection[str]) -> list[str]:
     The policy keeps the newest three, and the newest of each of the last 7 days, 5 weeks and 12 months that have a
     backup. Names that are not those of backups are never returned.
     """
-    times = {name: _time_of(name) for name in names if _NAME.fullmatch(name)}
-    ordered = sorted(times, key=lambda name: times[name], reverse=True)
+    times = _times_of(names)
+    ordered = list(reversed(times))
     kept = set(ordered[:_NEWEST])
     for form, count in (("%Y-%m-%d", _DAYS), ("%G-%V", _WEEKS), ("%Y-%m", _MONTHS)):
         newest: dict[str, str] = {}
@@ -87,8 +87,13 @@ def expired_backups(names: Collection[str]) -> list[str]:
     return [name for name in ordered if name not in kept]
 
 
-def _time_of(name: str) -> datetime:
-    return datetime.strptime(name.rpartition("-")[2], _STAMP).replace(tzinfo=UTC)
+def _times_of(names: Iterable[str]) -> dict[str, datetime]:
+    """Return the times of those names that are of backups, oldest first."""
+    times = {}
+    for name in filter(_NAME.fullmatch, names):
+        with suppress(ValueError):  # others may write to the place, also a name with a 13th month
+            times[name] = datetime.strptime(name.rpartition("-")[2], _STAMP).replace(tzinfo=UTC)
+    return dict(sorted(times.items(), key=lambda item: item[1]))
 
 
 class Vault(ABC):
@@ -112,7 +117,7 @@ class Vault(ABC):
 
     def names(self) -> list[str]:
         """Return the names of the complete backups of all projects, oldest first."""
-        return sorted(filter(_NAME.fullmatch, self._with_manifest()), key=_time_of)
+        return list(_times_of(self._with_manifest()))
 
     def newest(self, project: str | None = None) -> str:
         """Return the newest backup, of one project if a name is given.
