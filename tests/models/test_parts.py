@@ -152,7 +152,7 @@ def test_frozen_kernels_take_a_byte_a_weight_and_predict_nearly_the_same(tmp_pat
 
 
 def test_int8_where_nothing_is_frozen_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="frozen: int8: nothing is frozen"):
+    with pytest.raises(ModelError, match="frozen: int8: no frozen layer can be int8"):
         built(tmp_path, transformer(), frozen="int8")
 
 
