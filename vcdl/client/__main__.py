@@ -23,12 +23,12 @@ class Terminal:
         self._interrupted = False
 
     def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        """Stop after the running batch; a second signal stops at once."""
+        """Stop after the running batch; a second signal stops immediately."""
         self._interrupted = True
-        # From here on the default action: Keras may sit in a long compilation, where no Python handler would run.
+        # Restore the default action: Keras may be in a long compilation, where no Python handler would run.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        print("stopping after this batch; once more stops at once", flush=True)
+        print("stopping after this batch; repeat to stop immediately", flush=True)
 
     def request(self) -> Request:
         return Request.QUIT if self._interrupted else Request.GO

@@ -33,21 +33,21 @@ LAYERS = frozenset(_LAYERS.split())
 
 ADVICE = "use Keras' own layers and operations only"
 _LEFT_OUT = {
-    f"it carries code, which is never sent to a volunteer; {ADVICE}": (
+    f"it contains code, which is never sent to a volunteer; {ADVICE}": (
         "Lambda __lambda__ FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper"
     ),
-    "it turns text or numbers into classes, and may read files: apply it to the data before they are cut": (
+    "it turns text or numbers into classes, and may read files: apply it to the data before it is cut into shards": (
         "HashedCrossing Hashing IntegerLookup StringLookup TextVectorization"
     ),
-    "it changes labels or boxes, which a model does not get: apply it to the data before they are cut": (
+    "it changes labels or boxes, which a model does not get: apply it to the data before it is cut into shards": (
         "CutMix MaxNumBoundingBoxes MixUp"
     ),
-    "it is what others are derived from: use one of these": "Layer Wrapper SegmentReduction",
-    "this operation takes a function, which would be code; use another one, or a layer": (
+    "it is only a base class: use a class that is derived from it": "Layer Wrapper SegmentReduction",
+    "this operation takes a function, which would be code; use another operation, or a layer": (
         "AssociativeScan Cond ForiLoop JVP Map Scan Switch VectorizedMap WhileLoop"
     ),
-    "this operation draws at random, alike in every subtask; use a layer": "ElasticTransform",
-    "this operation has no fixed shape, or returns unset values; use another one": "EmptyLike Nonzero Unique",
+    "this operation draws the same random numbers in every subtask; use a layer": "ElasticTransform",
+    "this operation has no fixed shape, or returns unset values; use another operation": "EmptyLike Nonzero Unique",
     "this operation gives one result for a whole batch; use one with an axis": "AllClose Histogram Ndim Size Vander",
     "this operation was not tried on every backend, or takes no batches; use another one, such as linspace": (
         "Array Eig Geomspace Logspace Lstsq LuFactor MatrixRank View"

@@ -12,7 +12,7 @@ are computed."""
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
     """Return the permutation of `range(samples)` that this seed gives for one pass, counted from 0."""
     # NumPy promises the same numbers from PCG64 on every platform. Verification retrains an upload from this order
-    # alone.
+    # only.
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
@@ -55,7 +55,7 @@ class Batches:
         self.total = samples * local_epochs
         """Number of samples to train."""
         self.steps = steps_of(samples, batch_size, local_epochs)
-        """Number of batches to train; one or two more where the first pass starts in its middle."""
+        """Number of batches to train; one or two more if the first pass starts in the middle."""
 
     def at(self, position: int, count: int = 1) -> Order:
         """Return the indices of up to `count` batches from `position` on, within its pass; the last may be shorter."""
@@ -73,12 +73,12 @@ class Batches:
         """Return whether a batch begins at `position`, or the workunit ends there."""
         first = self._samples - self._begins % self._samples
         # A subtask that ends by time starts in the middle of a pass, so its first pass is shorter and its batches are
-        # counted from there.
+        # counted from its start.
         within = position if position < first else (position - first) % self._samples
         return 0 <= position <= self.total and (position == self.total or within % self._batch_size == 0)
 
     def before(self, position: int) -> int:
-        """Return the number of batches before `position`, at which a batch begins."""
+        """Return the number of batches before `position`, which must be the start of a batch."""
         first = min(position, self._samples - self._begins % self._samples)
         passes, rest = divmod(position - first, self._samples)
         return sum(

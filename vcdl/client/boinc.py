@@ -28,7 +28,7 @@ from vcdl.client.wrapper_supervisor import WrapperSupervisor
 from vcdl.errors import ExitCode, VcdlError
 
 POSTPONED_S = 600
-"""Seconds after which BOINC restarts a task that found too little memory, as BOINC's own default."""
+"""Seconds after which BOINC restarts a task that found too little memory or disk, as long as BOINC's own default."""
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Train the task and exit at once: a backend's threads may take long to end in order."""
+    """Train the task and exit immediately, because a backend's threads may take long to end regularly."""
     status = main()
     if status == 0:
         _log.info("the task's process ends after %s", process_age())
@@ -59,14 +59,14 @@ def run() -> NoReturn:
 def _under_client(slot: Path, threads: int | None) -> int:
     try:
         init = InitData.read(slot)
-        # The lock first: an orphan of a killed client may still write, and must not mix with this task. The supervisor
-        # next, as the client expects an answer while Keras is imported.
+        # Take the lock first, because an orphan of a killed client may still write, and must not interfere with this
+        # task. Start the supervisor next, because the client expects answers while Keras is imported.
         with locked_slot(slot, LOCK_WAIT_S), BoincSupervisor(Channels(slot), init, slot) as supervisor:
             clear_endings(slot)
             _quit_on_signals(supervisor)
             supervisor.wait_until_resumed()
             if _train(slot, supervisor, init, threads):
-                # The figures before the marker: BOINC kills a task that keeps running once the marker exists.
+                # Send the figures before the marker: BOINC kills a task that keeps running once the marker exists.
                 supervisor.tell_done()
                 tell_finished(slot)
         return ExitCode.OK
@@ -76,7 +76,7 @@ def _under_client(slot: Path, threads: int | None) -> int:
 
 
 def _under_wrapper(slot: Path, threads: int | None) -> int:
-    """Train in a container of docker_wrapper, which cannot postpone a task, so that a shortage is an ordinary error."""
+    """Train in a container of docker_wrapper, which cannot postpone a task, so a shortage is an ordinary error."""
     try:
         init = InitData.read(slot)
         clear_endings(slot)  # the wrapper does not do it

@@ -22,14 +22,15 @@ from vcdl.client.supervisor import Request
 from vcdl.client.time_share import TimeShare
 
 _TICK_S = 0.1
-"""Seconds between two reads of the client's messages: BOINC's client sends at most one a second, so none is missed."""
+"""Seconds between two reads of the client's messages: BOINC's client sends at most one per second, so none is missed.
+"""
 _STATUS_EVERY_S = 1.0
 """Seconds between two status messages, as BOINC's own API sends them."""
 _THROTTLED_S = 3.0
-"""Seconds of suspension before the training pauses: the client throttles a task by suspending it every other second,
-which is not worth a checkpoint each time."""
+"""Seconds of suspension before the training pauses, since the client throttles a task by suspending it every other
+second, which is not worth a checkpoint each time."""
 _SILENCE_S = 30.0
-"""Seconds without a heartbeat after which the client counts as dead, as in BOINC's own library."""
+"""Seconds without a heartbeat after which the client counts as dead, as long as in BOINC's own library."""
 _SILENCE_WITH_PID_S = 300.0
 """The same limit while a process with the client's number exists: it may be blocked, or a zombie."""
 _END_WITHIN_S = 45.0
@@ -53,7 +54,7 @@ class BoincSupervisor:
         """Event that is cleared while the training has to wait."""
         self._asked_to_quit = False
         self._end_by_s: float | None = None
-        """Monotonic time by which a requested quit must be over; None: no quit was requested."""
+        """Monotonic time by which a requested quit must be complete, or None if no quit was requested."""
         self._finish_now = False
         self._network_suspended = False
         self._is_training = False
@@ -64,13 +65,16 @@ class BoincSupervisor:
         self._heard_s = time.monotonic()
         self._suspended_since_s = 0.0
         self._suspended_s = 0.0
-        """Seconds of suspension, which are left out of the task's time."""
+        """Seconds of suspension, which do not count as the task's time."""
         self._time = TimeShare(init.elapsed_s, lambda: time.monotonic() - self._suspended_s)
         self._checkpoint_cpu_s = init.cpu_s
         self._thread = threading.Thread(target=self._talk, name="boinc", daemon=True)
 
     def __enter__(self) -> Self:
-        """Start talking to the client. Until the training asks for the first time, a quit ends the process at once."""
+        """Start talking to the client.
+
+        Until the training asks for the first time, a quit ends the process immediately.
+        """
         # A signal stops the main thread wherever it is. An event would only be checked between two batches, and
         # importing Keras takes seconds.
         self._former_handler = signal.signal(signal.SIGUSR1, self._wait_while_starting)
@@ -99,8 +103,8 @@ class BoincSupervisor:
     def request(self) -> Request:
         self._is_training = True
         self._asked += 1
-        # Wait here instead of answering PAUSE at once: a pause writes a checkpoint, and throttling suspends every other
-        # second.
+        # Wait here instead of answering PAUSE immediately: a pause writes a checkpoint, and throttling suspends every
+        # other second.
         may_go_on = self._may_go_on.wait(_THROTTLED_S)
         if self._asked_to_quit:
             return Request.QUIT
@@ -146,7 +150,7 @@ class BoincSupervisor:
             return
         if "<abort/>" in message:
             self._leave(EXIT_ABORTED, "aborted by the BOINC client")
-        # A quit overrides a suspension that comes with it, as the client waits for the end.
+        # A quit overrides a suspension in the same message, because the client waits for the end.
         if "<quit/>" in message:
             self.quit()
         elif "<suspend/>" in message:
@@ -168,7 +172,7 @@ class BoincSupervisor:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the training has not asked yet, or is still at its first batch, which takes long."""
+        """Whether the training has not asked for requests yet, or is still at its first batch, which takes long."""
         return self._asked < 2
 
     def _look_around(self) -> None:

@@ -45,12 +45,12 @@ class Channels:
         return self._memory[channel * _CHANNEL_BYTES] != 0
 
     def receive(self, channel: Channel) -> str | None:
-        """Remove and return the channel's message; None: there is none."""
+        """Remove and return the channel's message, or return None if there is none."""
         if not self.is_full(channel):
             return None
         begin = channel * _CHANNEL_BYTES
         text = self._memory[begin + 1 : begin + _CHANNEL_BYTES].partition(b"\0")[0]
-        # The flag last: from then on the client may write the next message over this one.
+        # Clear the flag last: from then on the client may write the next message over this one.
         self._memory[begin] = 0
         return text.decode("utf-8", errors="replace")
 
@@ -58,11 +58,11 @@ class Channels:
         """Write a message of at most 1022 bytes into the channel; return False while the previous one is unread."""
         data = message.encode()
         if len(data) > _TEXT_LIMIT_BYTES:
-            raise ValueError(f"a message of {len(data)} bytes for a channel that takes {_TEXT_LIMIT_BYTES}")
+            raise ValueError(f"a message of {len(data)} bytes for a channel of at most {_TEXT_LIMIT_BYTES}")
         if self.is_full(channel):
             return False
         begin = channel * _CHANNEL_BYTES
         self._memory[begin + 1 : begin + 2 + len(data)] = data + b"\0"
-        # The flag last: the client reads the text as soon as it sees it.
+        # Set the flag last: the client reads the text as soon as it sees it.
         self._memory[begin] = 1
         return True

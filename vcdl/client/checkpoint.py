@@ -22,7 +22,7 @@ from vcdl.wire.npz_form import opened_npz
 from vcdl.wire.workunit import STAGES, Workunit
 
 _FORMAT = 1
-"""Version of the layout, so that a client may be updated in mid-task: a checkpoint of another version is ignored."""
+"""Version of the layout, so that a client may be updated during a task: a checkpoint of another version is ignored."""
 _HEADER_LIMIT_BYTES = 10_000
 """Largest header that is read: ours are far smaller, and a damaged length must not fill the memory."""
 _log = logging.getLogger(__name__)
@@ -46,14 +46,14 @@ class Position:
         """Decode a position.
 
         Raises:
-            ValueError, KeyError, TypeError: It is none.
+            ValueError, KeyError, TypeError: The value is not a position.
         """
         samples, loss_sum, train_s = raw["samples"], float(raw["loss_sum"]), float(raw["train_s"])
         if type(samples) is not int or not (
             0 <= samples < 2**63 and math.isfinite(loss_sum) and 0 <= train_s < math.inf
         ):
             raise ValueError("its position does not exist")
-        # Missing in a checkpoint of an older client, which continues all the same.
+        # A checkpoint of an older client lacks it and is still accepted.
         told = raw.get("times_s", {})
         times_s = {stage: float(told[stage]) for stage in STAGES if stage in told}
         return cls(samples, loss_sum, train_s, {stage: it for stage, it in times_s.items() if 0 < it < math.inf})
@@ -79,8 +79,8 @@ class Checkpoint:
             **{f"optimizer_{i}": value for i, value in enumerate(self.state.optimizer)},
             **{f"seed_{i}": value for i, value in enumerate(self.state.seeds)},
         }
-        # Durable: a volunteer's machine is switched off, and a renamed file without its content would be an empty
-        # checkpoint.
+        # Make it durable: a volunteer's machine may be switched off at any time, and a renamed file without its content
+        # would be an empty checkpoint.
         with atomic_write(folder / CHECKPOINT_FILE, durable=True) as temporary, temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
 
@@ -91,8 +91,8 @@ class Checkpoint:
         try:
             with opened_npz(path) as file:
                 header = _header(file.read("header"))
-                # The whole description is compared and not the name: the same name with another rate or base must start
-                # over.
+                # Compare the whole description and not only the name: after a change of rate or base, training must
+                # start over.
                 if header["workunit"] != _digest(workunit):
                     raise ValueError("it belongs to another workunit")
                 if len(file.names) != 2 + len(like.optimizer) + len(like.seeds):

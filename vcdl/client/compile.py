@@ -1,6 +1,6 @@
 """Compile a model from names that Keras knows and plain JSON arguments, never from code.
 
-An object is only created by calling a class of Keras' public name space, because Keras' own `get()` also accepts
+An object is only created by calling a class of Keras' public namespace, because Keras' own `get()` also accepts
 configurations that name modules.
 """
 
@@ -19,8 +19,8 @@ _BASES = "Loss Metric Optimizer OptimizerMap MultiOptimizer LossScaleOptimizer M
 _NOT_BY_NAME = frozenset(_BASES.split())
 """Classes that cannot be named: base classes, and those whose constructor takes another object or a function."""
 LOSS_SCALING = (
-    "the scale of a LossScaleOptimizer does not travel between machines: use `training > precision: mixed_bfloat16`, "
-    "which needs none"
+    "a LossScaleOptimizer needs loss scaling, which VCDL does not support: use `training > precision: mixed_bfloat16`, "
+    "which needs no scaling"
 )
 _WORDS = frozenset({*BY_SHAPE.values(), PERPLEXITY})
 """Names of metrics that Keras has no class for."""
@@ -38,7 +38,7 @@ _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
         lambda value: value % 1 == 0,
     ),
 }
-"""Arguments of optimizers that Keras does not check, by the words for their values."""
+"""Arguments of optimizers that Keras does not check, by the description of their valid values."""
 
 
 def compile_model(
@@ -49,8 +49,8 @@ def compile_model(
     Args:
         model: The model.
         training: The job's settings.
-        weigh_metrics: Weigh samples in metrics too.
-        is_plain: Use only Keras' own classes, so that the model can be loaded without VCDL.
+        weigh_metrics: Whether metrics weight the samples, too.
+        is_plain: Whether to use only Keras' own classes, so that the model can be loaded without VCDL.
         loss_weight: Weight of a single output's loss.
 
     Raises:
@@ -76,7 +76,7 @@ def compile_model(
 
 
 def _jit_compile() -> str | bool:
-    """Return Keras' own choice, except for TensorFlow on a CPU: there XLA compiles for seconds and halves the speed."""
+    """Return Keras' own choice, except for TensorFlow on a CPU: XLA compiles for seconds there and halves the speed."""
     import keras
 
     on_cpu = keras.backend.backend() == "tensorflow" and not keras.distribution.list_devices("gpu")
@@ -84,12 +84,12 @@ def _jit_compile() -> str | bool:
 
 
 def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any:
-    """Create a Keras optimizer, or VCDL's own variant for a model, where there is one.
+    """Create a Keras optimizer, or VCDL's own variant for a model, if there is one.
 
     Args:
         named: Name and arguments.
-        learning_rate: Its rate until a subtask sets another.
-        model: The model that it will train; None: create Keras' own.
+        learning_rate: Its rate until a subtask sets another rate.
+        model: The model that it will train, or None to create Keras' own optimizer.
 
     Raises:
         JobError: Keras has no such optimizer, or refuses the arguments.
@@ -98,10 +98,10 @@ def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any
 
     facts = facts_of(named.name)
     if named.name.replace("_", "").lower() == "lossscaleoptimizer":
-        raise JobError(f"training > optimizer: {LOSS_SCALING}, and the optimizer inside of it here")
+        raise JobError(f"training > optimizer: {LOSS_SCALING}; give the optimizer inside of it here instead")
     if facts.refusal:
         raise JobError(f"training > optimizer: {named.name}: {facts.refusal}")
-    # Each subtask sets its own rate (`MovingMoments.set_rate`), so a rate given here would be overwritten silently.
+    # Each subtask sets its own rate (`MovingMoments.set_rate`), so a rate given here would be silently overwritten.
     if "learning_rate" in named.arguments:
         raise JobError("training > optimizer > learning_rate: give it as training > learning_rate instead")
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
@@ -115,7 +115,11 @@ def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any
 
 
 def make_loss(named: Named) -> Any:
-    """Create a Keras loss. Raises JobError."""
+    """Create a Keras loss.
+
+    Raises:
+        JobError: Keras has no such loss, or refuses the arguments.
+    """
     import keras
 
     if is_own(named):
@@ -124,7 +128,7 @@ def make_loss(named: Named) -> Any:
 
 
 def measures_itself(model: Any) -> bool:
-    """Return whether the model has its own training or test steps, which alone decide what it learns and measures."""
+    """Return whether the model has its own training and test steps, which then decide what it learns and measures."""
     import keras
 
     return all(getattr(type(model), step) is not getattr(keras.Model, step) for step in ("train_step", "test_step"))
@@ -136,7 +140,11 @@ def is_own(named: Named) -> bool:
 
 
 def _make_own(key: str, named: Named, base: type, of_function: Callable[..., Any], fixed: Mapping[str, Any]) -> Any:
-    """Create a loss or metric of the job's own code: a class, or a function of labels and outputs. Raises JobError."""
+    """Create a loss or metric of the job's own code: a class, or a function of labels and outputs.
+
+    Raises:
+        JobError: The code fails, or is neither of the two.
+    """
     try:
         found = part(named.name)
         if isinstance(found, type) and issubclass(found, base):
@@ -168,7 +176,7 @@ _ABSOLUTE = frozenset({"mean_absolute_error", "huber", "log_cosh"})
 
 
 def loss_unit(named: Named, scale: float) -> float:
-    """Return the size of a loss on targets of this scale.
+    """Return the unit of a loss for targets of this scale.
 
     Training divides by it, so that the learning rate does not depend on the targets' unit.
     """
@@ -177,7 +185,7 @@ def loss_unit(named: Named, scale: float) -> float:
 
 
 def make_metric(named: Named, name: str | None = None) -> Any:
-    """Create a Keras metric, or return the name of one that follows from labels, outputs and loss.
+    """Create a Keras metric, or return the name of a metric that follows from labels, outputs and loss.
 
     Raises:
         JobError: Keras has no such metric, or refuses the arguments.
@@ -194,7 +202,7 @@ def make_metric(named: Named, name: str | None = None) -> Any:
 
 
 def make_metrics(metrics: Sequence[Named], loss: Any) -> list[Any]:
-    """Return the metrics for this loss as Keras accepts them, under the job's names for them.
+    """Return the metrics for this loss as Keras accepts them, under the job's names.
 
     Raises:
         JobError: A metric cannot be created.
@@ -245,7 +253,7 @@ def _make(
 
 
 def _check_arguments(key: str, named: Named, found: type) -> None:
-    # Keras accepts unknown arguments in `**kwargs`, and a misspelt one would be ignored on a thousand machines.
+    # Keras accepts unknown arguments in `**kwargs`, so a misspelt one would be ignored on every machine.
     parameters = inspect.signature(found).parameters
     known = [name for name in parameters if name not in ("kwargs", "fn")]
     for argument, value in named.arguments.items():

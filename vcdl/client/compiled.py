@@ -25,7 +25,7 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 class CompiledPrograms:
-    """One project's cache of compiled programs; a disk that is full or read-only only costs time."""
+    """One project's cache of compiled programs. A full or read-only disk only costs time."""
 
     def __init__(self, slot: Path, kept: Path) -> None:
         self._own, self._kept = slot / _SLOT_FOLDER, kept / KEPT_FOLDER
@@ -35,8 +35,8 @@ class CompiledPrograms:
         """Environment variables that make JAX use the cache; it reads them when it is imported."""
         return {
             "JAX_COMPILATION_CACHE_DIR": str(self._own),
-            # By default JAX keeps only what took long to compile. A task has many small programs, and each start pays
-            # for them.
+            # By default JAX keeps only what took long to compile. A task has many small programs, which would be
+            # compiled again at each start.
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
@@ -58,7 +58,7 @@ class CompiledPrograms:
                 self._kept.mkdir(exist_ok=True)
             for path in programs:
                 kept = self._kept / path.name
-                # The name is a hash of everything that a program depends on, so an existing one is the same.
+                # The name is a hash of everything that a program depends on, so an existing file is the same program.
                 if not kept.exists() and _is_whole(path):
                     with contextlib.suppress(FileExistsError):
                         _link(path, kept)
@@ -66,7 +66,7 @@ class CompiledPrograms:
 
     def _sweep(self) -> None:
         kept_bytes = 0
-        # The newest stay. No task needs the programs of a job that has ended.
+        # Keep the newest: no task needs the programs of a job that has ended.
         for made_s, size_bytes, path in sorted(map(_described, self._kept.glob(f"*{_SUFFIX}")), reverse=True):
             kept_bytes += size_bytes
             if kept_bytes > _KEPT_BYTES or time.time() - made_s > _KEPT_S:

@@ -14,7 +14,7 @@ from vcdl.client.slot import SlotError
 
 INIT_DATA_FILE = "init_data.xml"
 _SIZE_LIMIT_BYTES = 4_000_000
-"""Largest init_data.xml that is read: it contains preferences and names, so a larger file is no such file."""
+"""Largest init_data.xml that is read: it contains preferences and names, so a larger file cannot be one."""
 _END = "</app_init_data>"
 _VALUE = re.compile(r"<(\w+)>(.*)</\1>\s*")
 PROJECT_VARIABLE, KEPT_VARIABLE = "VCDL_PROJECT", "VCDL_KEPT"
@@ -25,26 +25,26 @@ _FOREIGN = re.compile(r"<project_preferences>.*?</project_preferences>", re.DOTA
 
 @dataclass(frozen=True)
 class InitData:
-    """The values that a task needs. A value that the client leaves out has BOINC's own default."""
+    """The values that a task needs. A value that the client omits has BOINC's own default."""
 
     project: Path
     """The project's folder, as this process sees it."""
     client_pid: int = 0
-    """Process number of the client; 0: unknown."""
+    """Process id of the client, or 0 if unknown."""
     cpu_s: float = 0.0
     """Processor seconds of this task up to its last checkpoint."""
     elapsed_s: float = 0.0
     """Seconds that this task ran before this process."""
     checkpoint_period_s: float = 0.0
-    """The volunteer's preferred seconds between checkpoints; 0: no preference."""
+    """The volunteer's preferred seconds between checkpoints, or 0 without a preference."""
     cpus: float = 1.0
     """Number of cores that the task may use, on average."""
     memory_bytes: float = 0.0
-    """The server's limit on the task's memory; 0: none."""
+    """The server's limit on the task's memory, or 0 if there is none."""
     gpu_type: str = ""
-    """`NVIDIA`, `ATI`, …; empty for a task without a GPU."""
+    """`NVIDIA`, `ATI`, …, or an empty string for a task without a GPU."""
     gpu_device: int = -1
-    """Number of the device in the BOINC client's count; -1 for none."""
+    """Number of the device in the BOINC client's count, or -1 for none."""
 
     @property
     def kept(self) -> Path:
@@ -80,10 +80,10 @@ class InitData:
 def _values(text: str) -> dict[str, str]:
     """Return the values at the top level, which are unindented, one per line.
 
-    The file is no valid XML, as it contains folder names unescaped.
+    The file is not valid XML, because it contains unescaped folder names.
     """
     if not text.lstrip().startswith("<app_init_data>") or _END not in text:
-        raise SlotError(f"{INIT_DATA_FILE} is not whole: restart the BOINC client")
+        raise SlotError(f"{INIT_DATA_FILE} is incomplete: restart the BOINC client")
     values: dict[str, str] = {}
     for line in _FOREIGN.sub("", text).splitlines():
         match = _VALUE.fullmatch(line)

@@ -29,7 +29,7 @@ class Shard:
     x: npt.NDArray[Any]
     y: npt.NDArray[Any]
     weights: npt.NDArray[np.float32] | None = None
-    """The weight of each sample, shape (n,); None: all are equal."""
+    """The weight of each sample, shape (n,), or None if all are equal."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -69,7 +69,7 @@ def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) ->
     if header != expected:
         raise WeightsFileError(f"{path.name} is {header}, the workunit needs {expected}: {_AGAIN}")
     if not np.isfinite(vector).all():
-        raise WeightsFileError(f"{path.name} holds weights that are not finite: nothing can be trained from them")
+        raise WeightsFileError(f"{path.name} contains weights that are not finite: nothing can be trained from them")
     return vector, header.checksum
 
 
@@ -98,7 +98,9 @@ def read_shard(
     except ValueError as error:
         raise WorkunitError(f"{SHARD_FILE}: {error}") from error
     if not all(np.isfinite(part).all() for part in (*parts_of(scaled).values(), *parts_of(labels).values())):
-        raise WorkunitError(f"{SHARD_FILE} holds numbers that are not finite: clean the data and submit the job again")
+        raise WorkunitError(
+            f"{SHARD_FILE} contains numbers that are not finite: clean the data and submit the job again"
+        )
     return Shard(scaled, labels, None if weights is None else _checked_weights(weights, len(x)))
 
 
@@ -110,9 +112,9 @@ def _arrays(path: Path) -> tuple[Any, Any, Any]:
     """
     try:
         with opened_npz(path) as file:
-            # Encoded pictures have `ends` and `shape` as well (vcdl.wire.jpeg). Anything else is another kind of file.
+            # Encoded pictures also have `ends` and `shape` (vcdl.wire.jpeg). Anything else is another kind of file.
             if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:
-                raise WorkunitError(f"{path.name} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
+                raise WorkunitError(f"{path.name} contains {str(sorted(file.names))[:200]}, expected x, y and weights")
             with unneeded_shown():  # Pillow
                 x = read_inputs(file)
             y = file.read("y") if "y" in file.names else x
@@ -126,7 +128,7 @@ def _arrays(path: Path) -> tuple[Any, Any, Any]:
 def _check_arrays(x: Any, y: Any, input_shapes: Mapping[str, tuple[int | None, ...]], outputs: Sequence[str]) -> None:
     if not len(np.shape(x)) or not len(np.shape(y)) or len(x) != len(y) or not len(x):
         raise WorkunitError(
-            f"{SHARD_FILE}: x of shape {x.shape} and y of shape {y.shape} are not the same number of samples"
+            f"{SHARD_FILE}: x of shape {x.shape} and y of shape {y.shape} have different numbers of samples"
         )
     inputs = parts_of(x)
     if any(part.dtype.kind not in "biuf" for part in (*inputs.values(), *parts_of(y).values())):
@@ -140,11 +142,13 @@ def _check_arrays(x: Any, y: Any, input_shapes: Mapping[str, tuple[int | None, .
 
 def _check_shapes(inputs: Mapping[str, Any], input_shapes: Mapping[str, tuple[int | None, ...]]) -> None:
     if set(inputs) != set(input_shapes):
-        raise WorkunitError(f"{SHARD_FILE} has inputs {str(list(inputs))[:200]}, the model takes {list(input_shapes)}")
+        raise WorkunitError(
+            f"{SHARD_FILE} has inputs {str(list(inputs))[:200]}, the model expects {list(input_shapes)}"
+        )
     for name, part in inputs.items():
         sample, expected = part.shape[1:], input_shapes[name]
         if len(sample) != len(expected) or any(w not in (None, g) for g, w in zip(sample, expected, strict=True)):
-            raise WorkunitError(f"{SHARD_FILE}: samples of shape {sample}, the model takes {expected}")
+            raise WorkunitError(f"{SHARD_FILE}: samples of shape {sample}, the model expects {expected}")
 
 
 def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -153,9 +157,9 @@ def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     Raises:
         ValueError: A label is too large or not finite.
     """
-    # Keras' sparse losses take int32. A larger label would wrap round to another class.
+    # Keras' sparse losses take int32. A larger label would overflow into another class.
     if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
-        raise ValueError("y holds labels beyond 32 bits")
+        raise ValueError("y contains labels beyond 32 bits")
     return y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
 
 

@@ -12,7 +12,7 @@ from vcdl.wire.inputs import as_keras_takes
 
 Array = npt.NDArray[Any]
 Data = tuple[Array, ...]
-"""A shard's inputs and labels, and the samples' weights where they are not all equal; each of shape (n, …)."""
+"""A shard's inputs and labels, and the samples' weights if they are not all equal; each of shape (n, …)."""
 _Batch = tuple[Array | dict[str, Array], ...]
 
 
@@ -27,7 +27,7 @@ def loop_of(model: Any) -> TrainLoop:
     """Return the fastest training loop for a compiled model on this process' backend."""
     import keras
 
-    if own_code.is_loaded():  # the job's own steps, layers and losses may do whatever Keras' own loop allows
+    if own_code.is_loaded():  # the job's own steps, layers and losses may do anything that Keras' own loop allows
         return BatchLoop(model)
     backend = keras.backend.backend()
     if backend == "tensorflow" and not model.jit_compile:
@@ -55,7 +55,7 @@ class BatchLoop:
 
 
 class _GraphLoop:
-    """For TensorFlow: the loop over the batches is a part of the graph. One trace serves batches of any size."""
+    """For TensorFlow: the loop over the batches is part of the graph. One trace serves batches of any size."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -92,17 +92,18 @@ def _traced_loop(model: Any, kinds: Any) -> Any:
 
     signature = (kinds, tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32))
 
-    # Without AutoGraph, which would write the loop's translation into the system's folder for temporary files.
+    # Do not use AutoGraph, because it would write the loop's translation into the system's folder for temporary files.
     @tf.function(autograph=False, input_signature=signature)  # type: ignore[untyped-decorator]
     def loop(data: Any, order: Any, batch_size: Any) -> Any:
         count = -(-tf.shape(order)[0] // batch_size)
 
         def step(number: Any, losses: Any) -> tuple[Any, Any]:
             batch = order[number * batch_size : (number + 1) * batch_size]
-            # As `train_on_batch` does: otherwise the loss in the logs is the mean since the loop began.
+            # Reset the metrics as `train_on_batch` does: otherwise the loss in the logs is the mean since the loop
+            # started.
             for metric in model.metrics:
                 metric.reset_state()
-            # Gathered inside the graph: one trace serves batches of any size, the short last one too.
+            # Gather inside the graph: then one trace serves batches of any size, including the short last one.
             logs = model.train_step(tf.nest.map_structure(lambda part: tf.gather(part, batch), data))
             return number + 1, losses.write(number, tf.cast(logs["loss"], tf.float32))
 
@@ -122,7 +123,7 @@ class _StateLoop:
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         model = self._model
         model.reset_metrics()
-        # The metrics' initial values go into each step, so that the loss is that of its batch alone.
+        # The metrics' initial values go into each step, so that the loss is that of its batch only.
         fresh = _values(model.metrics_variables)
         trained, others = _values(model.trainable_variables), _values(model.non_trainable_variables)
         optimizer, losses = _values(model.optimizer.variables), []

@@ -11,7 +11,7 @@ _FORMS = (("memory.max", "memory.current", "inactive_file"),
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int | None:
-    """Return the bytes that a new process can get without swapping; None if unknown (Linux only)."""
+    """Return the bytes that a new process can get without swapping, or None if unknown (only Linux is supported)."""
     free = [free_bytes for group in _groups(root) if (free_bytes := _free_of(group)) is not None]
     if (free_bytes := number_in(root / "proc/meminfo", "MemAvailable:")) is not None:
         free.append(free_bytes * 1024)
@@ -45,7 +45,7 @@ def _free_of(group: Path) -> int | None:
 
 
 def number_in(path: Path, name: str = "") -> int | None:
-    """Return the number in a file, or the one after a name in it, or None."""
+    """Return the number in a file, or the number after a name in it, or None."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
         return next(int(words[bool(name)]) for words in lines if not name or words[:1] == [name])

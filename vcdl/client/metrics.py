@@ -38,7 +38,7 @@ def metric_name(named: Named) -> str:
 
 
 def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
-    """Return the distinct metrics by display name. Further ones of the same name get the suffixes `_2`, `_3`, …."""
+    """Return the distinct metrics by display name. Further metrics of the same name get the suffixes `_2`, `_3`, …."""
     names: dict[str, Named] = {}
     for named in metrics:
         if named in names.values():
@@ -58,7 +58,11 @@ def known_to_keras(metrics: Sequence[Named]) -> tuple[Named, ...]:
 
 
 def metric_of_loss(name: str, loss: Any) -> Any:
-    """Return the metric `crossentropy` or `perplexity` for a Keras loss. Raises JobError for another kind of loss."""
+    """Return the metric `crossentropy` or `perplexity` for a Keras loss.
+
+    Raises:
+        JobError: The loss is not a cross-entropy.
+    """
     import keras
 
     kind: Any = {
@@ -68,7 +72,7 @@ def metric_of_loss(name: str, loss: Any) -> Any:
     }.get(type(loss).__name__)
     if kind is None:
         raise JobError(
-            f"training > metrics: {name} follows from a cross-entropy, and the loss is {loss.name}: leave it out"
+            f"training > metrics: {name} needs a cross-entropy, but the loss is {loss.name}: remove the metric"
         )
     alike = {"from_logits", "ignore_class", "axis"} & inspect.signature(kind).parameters.keys()
     arguments = {argument: value for argument, value in loss.get_config().items() if argument in alike}

@@ -1,4 +1,4 @@
-"""Load a model from its JSON without running code that came with it, except the job's own where that is permitted.
+"""Load a model from its JSON without running code that came with it, except the job's own code if that is permitted.
 
 Every class and function is one of `vcdl.client.allowed`, or of the job's own code.
 """
@@ -28,7 +28,7 @@ from vcdl.errors import ModelError, one_line
 from vcdl.wire.weights import Vector, assign_frozen
 
 SIZE_LIMIT_BYTES = 20_000_000
-"""Largest JSON of a model, so that a hostile one cannot fill the memory: a model of a thousand layers has about 1 MB.
+"""Largest JSON of a model, so that a hostile model cannot fill the memory: a model of a thousand layers has about 1 MB.
 """
 _VALUES_LIMIT = 500_000
 """Most values in the JSON, because each takes up to 200 bytes of memory, however short its text. A model of a thousand
@@ -39,8 +39,9 @@ _WRITTEN = "module class_name config registered_name build_config compile_config
 _KEYS = frozenset(_WRITTEN.split())
 """All keys that may occur next to `class_name`."""
 _OWN_CLASS = (
-    "a class of its own, and no code of a job runs on a client; build the model of Keras' layers with keras.Sequential "
-    "or keras.Model(inputs, outputs), or let `model > code` send yours to machines of your own"
+    "a class that is not part of Keras, and clients do not run code of a job; build the model from Keras' layers with "
+    "keras.Sequential "
+    "or keras.Model(inputs, outputs), or let `model > code` send your class to your own machines"
 )
 _END = object()
 TARGET_SCALE = "target_scale"
@@ -51,9 +52,9 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     """Load the keras.Model that `to_json()` described. Client, evaluator and export all use this.
 
     Args:
-        model_json: Text that `to_json()` wrote, with the job's own code where it has some.
-        frozen: Weights that no training changes, shape (m,); None: fresh ones.
-        draws_weights: Draw the other weights. Without it they are zeros, also in the model's own JSON.
+        model_json: Text that `to_json()` wrote, with the job's own code if it has any.
+        frozen: Weights that no training changes, shape (m,), or None for fresh ones.
+        draws_weights: Whether to draw the other weights at random. Otherwise they are zeros.
 
     Raises:
         ModelError: The text describes no model, or one that is not safe to load.
@@ -98,11 +99,11 @@ def _scales_of_lora(config: dict[str, Any]) -> dict[str, Any]:
 
 def _check_weights(model: Any) -> None:
     if not model.built:
-        raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
+        raise ModelError("the model does not know the shape of its input: start it with keras.Input(shape)")
     stateful = next((layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)), None)
     if stateful is not None:
         raise ModelError(
-            f"the layer {stateful} is stateful: it keeps its state from batch to batch, and subtasks draw batches at "
+            f"the layer {stateful} is stateful: it keeps its state from batch to batch, but subtasks draw batches at "
             "random, on any computer; build it with stateful=False, and the input without a batch size"
         )
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -116,8 +117,8 @@ def _finish_state(model: Any) -> None:
     """Let layers compute values derived from their weights, as Keras does when it loads a `.keras` file.
 
     Assigning a variable does not notify its layer. An adapted Normalization keeps mean and variance as constants, which
-    stayed at 0 and 1: a run trained on raw numbers, and the exported model normalised. Each such layer reads its own
-    variables back, by Keras' own method. All these variables are frozen, so no later `assign` changes them.
+    would stay at 0 and 1: a run would train on raw numbers, while the exported model normalises. Each such layer reads
+    its own variables back, by Keras' own method. All these variables are frozen, so no later `assign` changes them.
     """
     for layer in model._flatten_layers(include_self=False):
         is_own = not type(layer).load_own_variables.__module__.startswith("keras.")  # of the job's own code
@@ -170,7 +171,7 @@ def checked_config(model_json: str) -> dict[str, Any]:
 
 def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
     """Return the configuration, the code that it contains, and the settings of parts (vcdl.client.parts)."""
-    # The size first, before anything parses the text.
+    # Check the size first, before anything parses the text.
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
@@ -179,7 +180,8 @@ def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
     values = sum(map(model_json.count, "{[,"))
     if values > _VALUES_LIMIT:
         raise ModelError(
-            f"the model's JSON holds {values} values, {_VALUES_LIMIT} are allowed: keep large arrays as weights of a "
+            f"the model's JSON contains {values} values, {_VALUES_LIMIT} are allowed: keep large arrays as weights of "
+            "a "
             "layer, not as constants"
         )
     try:
@@ -209,7 +211,7 @@ def own_parts(model_json: str) -> dict[str, Any]:
 
 
 def new_names() -> None:
-    """Make Keras number its names from the start, as a subclass names its layers anew and names identify weights."""
+    """Restart the numbers in Keras' names, because a subclass names its layers again and names identify weights."""
     from keras.src.utils.naming import reset_uids  # `keras.utils.clear_session` would invalidate other models as well
 
     reset_uids()
@@ -219,7 +221,7 @@ def know_ends(model: Any) -> None:
     """Set the inputs and outputs of a subclassed model, as other models have them.
 
     Raises:
-        ModelError: They are not known.
+        ModelError: They are unknown.
     """
     if getattr(model, "inputs", None) or not model.built:
         return
@@ -236,7 +238,7 @@ def know_ends(model: Any) -> None:
 
 
 def _draw_nothing(config: Any) -> None:
-    """Make all weights that would be drawn at random start as 0, as JAX compiles a program for each shape to draw."""
+    """Let weights start as 0 instead of at random, because JAX compiles a program for each shape to draw."""
     for part in _objects(config):
         if part.get("module") == "keras.initializers" and part["class_name"] in RANDOM_INITIALIZERS:
             part |= {"class_name": "Zeros", "config": {}, "registered_name": None}
@@ -244,7 +246,7 @@ def _draw_nothing(config: Any) -> None:
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
     """Yield every JSON object in the tree that Keras might treat as a class, and remove compile settings."""
-    # A stack of iterators and no recursion: the depth of a hostile file is the attacker's choice.
+    # Use a stack of iterators and no recursion, because an attacker chooses the depth of a hostile file.
     waiting: list[Iterator[Any]] = [iter((config,))]
     while waiting:
         part = next(waiting[-1], _END)
@@ -263,13 +265,13 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
 def _check_object(part: dict[str, Any]) -> None:
     class_name = part["class_name"]
     if not isinstance(class_name, str):
-        raise ModelError(f"the model holds a class_name that is not text: {_short(class_name)}")
+        raise ModelError(f"the model contains a class_name that is not text: {_short(class_name)}")
     unknown = sorted(set(part) - _KEYS)
     if unknown:
         raise ModelError(f"the model's {_short(class_name)} has a key that Keras does not write: {_short(unknown[0])}")
     if class_name in _VALUE_CHECKS:
         if set(part) != {"class_name", "config"} or not _VALUE_CHECKS[class_name](part["config"]):
-            raise ModelError(f"the model holds a value as Keras does not write it ({class_name})")
+            raise ModelError(f"the model contains a value in a form that Keras does not write ({class_name})")
     elif class_name == "function":
         _check_function(part)
     else:
@@ -277,7 +279,7 @@ def _check_object(part: dict[str, Any]) -> None:
 
 
 def _is_constant(config: Any) -> bool:
-    """Return whether this is an array of numbers, of a type that needs no more memory than they do."""
+    """Return whether this is an array of numbers, of a known numeric type."""
     if not isinstance(config, dict) or set(config) != {"value", "dtype"} or config["dtype"] not in CONSTANT_TYPES:
         return False
     waiting = [config["value"]]
@@ -302,9 +304,11 @@ _VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
 def _check_function(part: dict[str, Any]) -> None:
     name, registered = part.get("config"), part.get("registered_name")
     if not isinstance(name, str) or name not in ACTIVATIONS or part.get("module") not in FUNCTION_MODULES:
-        raise ModelError(f"the model holds the function {_short(name)}: only Keras' own activations are safe to load")
+        raise ModelError(
+            f"the model contains the function {_short(name)}: only Keras' own activations are safe to load"
+        )
     if registered not in (None, "function", name):
-        raise ModelError(f"the model holds a custom function, registered as {_short(registered)}: {ADVICE}")
+        raise ModelError(f"the model contains a custom function, registered as {_short(registered)}: {ADVICE}")
 
 
 def _check_class(part: dict[str, Any]) -> None:
@@ -312,28 +316,28 @@ def _check_class(part: dict[str, Any]) -> None:
     if "module" not in part:
         raise ModelError(f"the model's {_short(class_name)} was written by Keras 2: load and save it with Keras 3")
     if not isinstance(module, str):
-        raise ModelError(f"the model holds {_short(class_name)}: {_OWN_CLASS}")
-    # A list of what is allowed and not of what is forbidden: a new version of Keras brings classes that were never
-    # examined.
+        raise ModelError(f"the model contains {_short(class_name)}: {_OWN_CLASS}")
+    # The list contains what is allowed and not what is forbidden, because a new version of Keras adds classes that were
+    # never examined.
     if class_name not in CLASSES.get(module, ()):
-        raise ModelError(f"the model holds {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")
+        raise ModelError(f"the model contains {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")
     # A registered name would make Keras search its own table for a custom class.
     if registered not in (None, class_name):
-        raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {ADVICE}")
+        raise ModelError(f"the model contains a custom class, registered as {_short(registered)}: {ADVICE}")
     if not isinstance(part.get("config"), dict):
         raise ModelError(f"the model's {_short(class_name)} has no config")
     if class_name == QUANTIZED and part["config"] not in INT8_POLICIES:
-        raise ModelError(f"the model is quantized as {_short(part['config'])}, and only int8 can be trained")
+        raise ModelError(f"the model is quantized as {_short(part['config'])}, but only int8 can be trained")
     for key, value in part["config"].items():
         if key.endswith("activation") and not _is_activation(value):
             raise ModelError(
-                f"the model's {_short(class_name)} has an {_short(key)} of its own, and no code of a job runs on a "
-                "client: use one of keras.activations by its name"
+                f"the model's {_short(class_name)} has an {_short(key)} of its own, but clients do not run code of a "
+                "job: use one of keras.activations by its name"
             )
 
 
 def _is_activation(value: Any) -> bool:
-    """Return whether an activation is one of Keras' names, or an object, which is checked separately."""
+    """Return whether an activation is None, one of Keras' names, or an object, which is checked separately."""
     return value is None or (isinstance(value, dict) and "class_name" in value) or value in tuple(ACTIVATIONS)
 
 
@@ -344,7 +348,7 @@ def _reason(module: str, class_name: str) -> str:
         return _OWN_CLASS
     if class_name in LAYERS:
         return "this class is only known in keras.layers"
-    return f"not one of the parts of Keras that are safe to load; {ADVICE}"
+    return f"not one of the Keras classes that are safe to load; {ADVICE}"
 
 
 def _short(value: object) -> str:

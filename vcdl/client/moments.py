@@ -12,7 +12,7 @@ from vcdl.wire.weights import SECOND_MOMENTS, Vector
 from vcdl.wire.workunit import Training
 
 _STAYS = ("learning_rate", "first_moment_factor", "_average", "gradient_accumulator")
-"""Variables that are not sent: the subtask's rates, averages of weights, which the upload is made from, and gradients
+"""Variables that are not sent: the subtask's rates, averages of weights, from which the upload is made, and gradients
 that no step has used yet."""
 _MOST_STEPS = 2**30
 """Largest step number that is sent, because JAX counts in 32 bits and would overflow."""
@@ -37,15 +37,15 @@ class MovingMoments:
         self._optimizer = optimizer
         decay = getattr(optimizer, "beta_1", getattr(optimizer, "adam_beta_1", 0.0))
         self._first_decay = 0.0 if which == "all" else float(decay)
-        """Adam's β₁ where the first moment is not sent; 0: there is none, or it is sent."""
+        """Adam's β₁ if the first moment is not sent, or 0 if there is none or it is sent."""
         self._before: int | None = None
-        """Steps before the subtask, by the step count that was sent; None: none was."""
+        """Steps before the subtask, according to the step count that was sent, or None if none was sent."""
         self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
         if not any(len(variable.shape) for variable in self._variables):
             if which in ("second_moment", "all"):
                 keeps = "second moment" if which == "second_moment" else "state"
                 raise JobError(
-                    f"training > share_optimizer_state: {training.optimizer.name} keeps no {keeps}; set it to none"
+                    f"training > share_optimizer_state: {training.optimizer.name} has no {keeps}; set this to none"
                 )
             self._variables = []
 
@@ -79,7 +79,7 @@ class MovingMoments:
             variable.assign(value)
 
     def set_rate(self, rate: float, batches: int, done: int = 0) -> None:
-        """Set the rate of the next batches, corrected for a fresh first moment (for Muon, in AdamW's part alone)."""
+        """Set the rate of the next batches, corrected for a fresh first moment (for Muon, only in AdamW's part)."""
         factor = self._rate_factor(batches, done)
         adamw_factor = getattr(self._optimizer, "first_moment_factor", None)
         if adamw_factor is not None:
@@ -89,14 +89,14 @@ class MovingMoments:
     def _rate_factor(self, batches: int, done: int = 0) -> float:
         """Return the factor, ≥ 1, on the learning rate of some batches of a subtask.
 
-        Adam divides its first moment by 1 − β₁^t, which is right for one that started at zero before step 1. Where only
-        t is sent, step k of a subtask has 1 − β₁^k of the right length; the factor corrects all of its steps together.
+        Adam divides its first moment by 1 − β₁^t, which is right for one that started at zero before step 1. If only t
+        is sent, step k of a subtask has 1 − β₁^k of the right length; the factor corrects all of its steps together.
 
         Args:
             batches: How many batches.
             done: Batches of the subtask before them.
         """
-        # The count is not sent: the optimizer begins at step 0, where its own correction is right.
+        # The count was not sent: the optimizer starts at step 0, where its own correction is right.
         if self._before is None:
             return 1.0
         steps = max(1, batches // self._batches_a_step)

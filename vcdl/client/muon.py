@@ -12,7 +12,7 @@ from vcdl.client.model import last_layers
 
 
 class Muon(keras.optimizers.Muon):  # type: ignore[misc]
-    """Keras' Muon for the matrices inside of one model."""
+    """Keras' Muon for the matrices of one model."""
 
     _rows: Mapping[int, int] = MappingProxyType({})
     """Variable's id → rows of its matrix."""
@@ -26,13 +26,13 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
     def build(self, variables: Any) -> None:
         self._rows_by_index = [self._rows.get(id(variable), 0) for variable in variables]
-        """Rows in the order of `variables`, as a step may get a variable's value instead of the variable."""
+        """Rows in the order of `variables`, because a step may get a variable's value instead of the variable."""
         super().build(variables)
         self.first_moment_factor = self.add_variable((), "ones", name="first_moment_factor")
         """Factor on the rate of the weights that AdamW trains, whose first moment is fresh (vcdl.client.moments)."""
 
     def _should_use_adamw(self, variable: Any) -> bool:
-        # Keras decides by the number of axes alone, and would treat embeddings and last layers as matrices too.
+        # Keras decides only by the number of axes, and would treat embeddings and last layers as matrices, too.
         return id(variable) not in self._rows or any(re.search(name, variable.path) for name in self.exclude_layers)
 
     def _adamw_update_step(self, gradient: Any, variable: Any, learning_rate: Any, m: Any, v: Any) -> None:

@@ -1,4 +1,4 @@
-"""Start a workunit from the newest published weights; if that fails, from those that it was sent with.
+"""Start a workunit from the newest published weights; if that fails, from the weights that came with the task.
 
 The weights must be signed by the project, of this job and model, newer than the workunit's, and of similar size. They
 are kept in the slot.
@@ -31,7 +31,7 @@ KEY_FILE = "project_key.json"
 _SILENCE_S = 5.0
 """Longest wait for the next byte of an answer, in seconds."""
 _ALTOGETHER_S = 20.0
-"""Longest fetch, in seconds: meanwhile the processor is idle."""
+"""Longest fetch, in seconds, because the processor is idle during a fetch."""
 _JUDGED_AFTER_S = 2.0
 """Seconds after which a fetch's speed is judged, because a slow link would delay the task more than fresh weights
 help."""
@@ -72,7 +72,7 @@ class NewestWeights:
 
     def fetch(self, folder: Path, workunit: Workunit, layout: Layout) -> None:
         """Fetch the newest weights into the folder if newer than the workunit's and training has not started."""
-        # An interrupted training must continue from the weights that it started from, as its checkpoint belongs to
+        # An interrupted training must continue from the weights that it started from, because its checkpoint belongs to
         # them.
         has_begun = (folder / VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
         if has_begun or workunit.newest is None or not self.may_use_network():
@@ -81,7 +81,7 @@ class NewestWeights:
         try:
             newest = read_signed(within(_ALTOGETHER_S, lambda: _fetched(address, MOST_BYTES)), self.key)
             if (newest.job, newest.layout) != (workunit.job, layout.fingerprint):
-                raise WorkunitError("the statement of the newest weights is another job's")
+                raise WorkunitError("the statement of the newest weights belongs to another job")
             if newest.version <= workunit.base_version:  # this also refuses an old statement that an attacker replays
                 return
             if newest.size_bytes > 2 * (folder / PARAMS_FILE).stat().st_size + _LARGER_BYTES:
@@ -89,9 +89,11 @@ class NewestWeights:
             self._download(folder, newest, begun_s + _ALTOGETHER_S)
         except (OSError, HTTPException, ValueError, WorkunitError) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code == NOT_FOUND:  # as for a job's first workunits
-                _log.info("the project has none newer for now: training starts from those that came")
+                _log.info("the project has no newer weights now: training starts from those that came with the task")
                 return
-            _log.warning("the newest weights cannot be had (%s): training starts from those that came", error)
+            _log.warning(
+                "the newest weights cannot be fetched (%s): training starts from those that came with the task", error
+            )
             return
         _log.info(
             "starts from version %d, not %d (%.1f s)",
@@ -102,13 +104,13 @@ class NewestWeights:
     def _download(folder: Path, newest: Newest, until_s: float) -> None:
         with atomic_write(folder / NEWEST_FILE) as temporary, temporary.open("wb") as file:
             within(until_s - time.monotonic(), lambda: _fetch_to(file, newest))
-        # The version last: its existence means that the weights' file is complete.
+        # Write the version last: its existence means that the weights' file is complete.
         with atomic_write(folder / VERSION_FILE) as temporary:
             temporary.write_text(str(newest.version))
 
 
 def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
-    """Return the weights to start from: the newest ones if they were fetched, else the workunit's.
+    """Return the weights to start from: the newest ones if they were fetched, otherwise the workunit's.
 
     Raises:
         WeightsFileError: They are damaged.
@@ -119,13 +121,15 @@ def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
     except FileNotFoundError:
         pass
     except (OSError, ValueError, WeightsFileError) as error:
-        _log.warning("the newest weights cannot be used (%s): training starts from those that came", error)
+        _log.warning(
+            "the newest weights cannot be used (%s): training starts from those that came with the task", error
+        )
         (folder / VERSION_FILE).unlink(missing_ok=True)
     return Start(workunit.base_version, *read_params(folder / PARAMS_FILE, workunit, layout, workunit.base_version))
 
 
 def _fetched(url: str, most_bytes: int) -> bytes:
-    """Return the answer of a URL, of at most `most_bytes`.
+    """Return the content of a URL, at most `most_bytes` bytes.
 
     Raises:
         OSError, HTTPException, ValueError, WorkunitError: It cannot be fetched.
@@ -133,7 +137,7 @@ def _fetched(url: str, most_bytes: int) -> bytes:
     with closing(_opened(url)) as answer:
         content: bytes = answer.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise WorkunitError(f"more than {most_bytes} bytes came")
+        raise WorkunitError(f"the answer is longer than {most_bytes} bytes")
     return content
 
 
@@ -142,26 +146,26 @@ def _fetch_to(file: BinaryIO, newest: Newest) -> None:
 
     Raises:
         OSError, HTTPException, WorkunitError: They cannot be fetched.
-        ValueError: The download was too slow, and was abandoned.
+        ValueError: A part of the answer is invalid.
     """
     digest, received, begun_s = hashlib.sha256(), 0, time.monotonic()
     with closing(_opened(newest.url)) as answer:
         while block := answer.read1(_BLOCK_BYTES):
             received += len(block)
             if received > newest.size_bytes:
-                raise WorkunitError(f"more than {newest.size_bytes} bytes came")
+                raise WorkunitError(f"the answer is longer than {newest.size_bytes} bytes")
             digest.update(block)
             file.write(block)
             took_s = time.monotonic() - begun_s
             if took_s > _JUDGED_AFTER_S and took_s * newest.size_bytes > _ALTOGETHER_S * received:
                 raise WorkunitError(f"{newest.size_bytes} bytes would take longer than {_ALTOGETHER_S:g} s")
     if received != newest.size_bytes or digest.hexdigest() != newest.sha256:
-        raise WorkunitError("other weights came than the project has signed")
+        raise WorkunitError("the weights differ from those that the project has signed")
 
 
 def _opened(url: str):  # type: ignore[no-untyped-def]  # an HTTPResponse, which urllib does not promise
     if not is_web_address(url):
-        raise WorkunitError(f"{url[:100]!r} is no address on the web")
+        raise WorkunitError(f"{url[:100]!r} is not a web address")
     # A cache on the way could answer with an older statement.
     request = urllib.request.Request(url, headers={"Cache-Control": "no-cache", "User-Agent": "vcdl"})
     return urllib.request.urlopen(request, timeout=_SILENCE_S)

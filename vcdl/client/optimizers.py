@@ -10,15 +10,15 @@ class OptimizerFacts:
     """The defaults and limits of one optimizer."""
 
     peak: float = 0.0017
-    """The peak learning rate where a job names none."""
+    """The peak learning rate of a job that names none."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that are better than Keras' own."""
     begins_well: bool = False
-    """Whether a fresh optimizer finds the gradients' scale at once, so that no state has to be sent."""
+    """Whether a fresh optimizer finds the gradients' scale immediately, so that no state must be sent."""
     staleness_damping: float | None = None
-    """The damping of the rule `forecast`; None: the rule's own (docs/decisions/119)."""
+    """The damping of the rule `forecast`, or None for the rule's own (docs/decisions/119)."""
     refusal: str = ""
-    """Why no job can use it, and what to use instead; empty: any job can."""
+    """Why no job can use it, and what to use instead, or an empty string if jobs can use it."""
 
 
 _FACTS = {
@@ -28,7 +28,7 @@ _FACTS = {
     "adagrad": OptimizerFacts(0.05),
     "ftrl": OptimizerFacts(
         refusal="its weights follow from sums over the whole training, which the next client does not have, so that it "
-        "does not learn in subtasks; take adagrad"
+        "does not learn in subtasks; use adagrad"
     ),
     "lamb": OptimizerFacts(0.005),
     "lion": OptimizerFacts(0.0006),
@@ -37,7 +37,7 @@ _FACTS = {
     ),
     "schedulefreeadamw": OptimizerFacts(
         refusal="its averages over the whole training are in state that the next client does not have, so that it does "
-        "not learn in subtasks; take adamw, whose rate follows training > learning_rate > schedule"
+        "not learn in subtasks; use adamw, whose rate follows training > learning_rate > schedule"
     ),
     "sgd": OptimizerFacts(0.05),
 }

@@ -1,6 +1,7 @@
 """A job's own code: Python files that are sent inside model.json and imported from memory, never written to disk.
 
-`{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`; it only runs in processes that called `permit()`.
+In model.json: `{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`; it only runs in processes that
+called `permit()`.
 """
 
 import hashlib
@@ -26,8 +27,8 @@ _FILE = re.compile(r"(?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.py", re.ASCII)
 _SHOWN = "own_code/"
 """The text before a file's name in a traceback."""
 REFUSED = (
-    "the job brings code of its own, and this process runs none: only workers of `vcdl run`, and those of a pool that "
-    "were started by `vcdl worker --allow-code`, do"
+    "the job has its own code, and this process may not run it: only workers of `vcdl run`, and pool workers that "
+    "were started by `vcdl worker --allow-code`, may"
 )
 _AGAIN = "fetch the workunit's files again"
 _is_permitted = False
@@ -87,15 +88,16 @@ class OwnCode:
         return found
 
     def load(self) -> None:
-        """Make its modules importable, in place of those of another job.
+        """Make its modules importable, and remove those of another job.
 
         Raises:
-            ModelError: This process did not permit that.
+            ModelError: This process may not run code of jobs.
         """
         global _loaded
         if not _is_permitted:
             raise ModelError(REFUSED)
-        # Modules keep their state between the workunits of one job, as a class must stay the same object for Keras.
+        # Modules keep their state between the workunits of one job, because a class must stay the same object for
+        # Keras.
         if _loaded is not None and _loaded.code.files == self.files:
             return
         if _loaded is not None:
@@ -104,7 +106,7 @@ class OwnCode:
             for name in [name for name, module in sys.modules.items() if _is_of(module, _loaded)]:
                 del sys.modules[name]
         _loaded = _Importer(self)
-        # First, so that a job's `utils.py` wins over an installed package of that name.
+        # Put it first, so that a job's `utils.py` wins over an installed package of that name.
         sys.meta_path.insert(0, _loaded)
 
 
@@ -124,9 +126,9 @@ def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
         named, model = raw[_KEY]["sha256"], json.dumps(raw["model"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"the model's JSON is damaged ({one_line(error)}): {_AGAIN}") from error
-    # Names of modules only: no path can lead out of the folder, although nothing is ever written.
+    # Allow only names of modules: no path may lead out of the folder, although nothing is ever written.
     if named != code.sha256 or not all(map(_FILE.fullmatch, code.files)):
-        raise ModelError(f"the job's own code is not what was sent: {_AGAIN}")
+        raise ModelError(f"the job's own code does not match its checksum: {_AGAIN}")
     return model, code
 
 
@@ -138,7 +140,9 @@ def part(reference: str) -> Any:
     """
     module, _, name = reference.partition(":")
     if _loaded is None or not _loaded.code.brings(module):
-        raise ModelError(f"{reference} is in no file that the job sends: set model > code to the folder of {module}.py")
+        raise ModelError(
+            f"{reference} is not in the files that the job sends: set model > code to the folder of {module}.py"
+        )
     with unneeded_shown():  # it may need packages that Keras does not
         return guarded(reference, lambda: getattr(importlib.import_module(module), name))
 

@@ -1,8 +1,8 @@
 """Settings of layers inside a layer, such as attention's projections, that Keras' JSON omits.
 
 `MultiHeadAttention` builds its projections from its own few settings, so `to_json()` loses changes to one of them:
-`enable_lora`, `quantize`, `trainable = False`. A model's JSON then has one more key than Keras writes, `parts`: by the
-path of the layer and the name of the part, the changes to repeat once Keras has built the model.
+`enable_lora`, `quantize`, `trainable = False`. A model's JSON then has one more key than Keras writes, `parts`: it
+lists, by the path of the layer and the name of the part, the changes to repeat once Keras has built the model.
 """
 
 import gc
@@ -44,14 +44,15 @@ def apply_parts(model: Any, parts: Any) -> None:
     """
     if not isinstance(parts, Mapping) or sum(len(one) for one in parts.values() if isinstance(one, dict)) > _LIMIT:
         raise ModelError(f"the model's JSON has the key {KEY!r} in a form that VCDL does not write")
-    # Looked up by name and never created: a stranger's JSON can only choose among the parts that the model has.
+    # Parts are looked up by name and never created: a stranger's JSON can only choose among the parts that the model
+    # has.
     known = {path: {part.name: part for part in inner} for path, _, inner in _composites(model, ())} if parts else {}
     with cheap_collections():
         for path, settings in parts.items():
             for name, setting in settings.items() if isinstance(settings, dict) else [("", None)]:
                 part, shown = known.get(path, {}).get(name), f"{path[:80]}/{name[:80]}"
                 if part is None or not isinstance(setting, dict):
-                    raise ModelError(f"the model's JSON describes a part that the model has not: {shown}")
+                    raise ModelError(f"the model's JSON describes a part that the model does not have: {shown}")
                 try:
                     _apply(part, **setting)
                 except Exception as error:  # Keras' own exceptions, and keys or values that `_settings` does not write
@@ -80,13 +81,13 @@ def quantize(layer: Any, inputs: str = _WEIGHTS) -> None:
 
     Args:
         layer: The layer.
-        inputs: "all": round the layer's inputs to int8, too.
+        inputs: "all" to round the layer's inputs to int8, too; "weights" otherwise.
     """
     from keras.quantizers import Int8QuantizationConfig
 
     if inputs not in (_WEIGHTS, _ALL):
         raise ValueError(f"int8 of {inputs!r}")
-    # Keras' default rounds activations to int8, too: noise in each step, and on CPUs slower than float32.
+    # Keras' default also rounds activations to int8, which adds noise to each step and is slower than float32 on CPUs.
     layer.quantize("int8", config=Int8QuantizationConfig(activation_quantizer=None) if inputs == _WEIGHTS else None)
 
 
@@ -104,14 +105,14 @@ def _settings(layer: Any, inner: list[Any]) -> dict[str, dict[str, Any]]:
             setting["int8"] = _ALL if getattr(part, "inputs_quantizer", None) is not None else _WEIGHTS
         if getattr(part, "lora_enabled", False):
             setting["lora"] = [part.lora_rank, part.lora_alpha]
-        # A frozen layer freezes its parts anyway (`freeze_later_weights`), and JSON keeps that.
+        # A frozen layer freezes its parts anyway (`freeze_later_weights`), and the JSON preserves that.
         if layer.trainable and not part.trainable:
             setting["frozen"] = True
         if setting:
             found[part.name] = setting
     twice = [name for name, count in Counter(part.name for part in inner).items() if count > 1 and name in found]
     if twice:
-        raise ModelError(f"the layer {layer.name} has several parts {twice[0]!r}: freeze or adapt the layer as a whole")
+        raise ModelError(f"the layer {layer.name} has several parts {twice[0]!r}: freeze or adapt the whole layer")
     return found
 
 
@@ -126,7 +127,7 @@ def _apply(part: Any, *, int8: str | None = None, lora: Any = None, frozen: bool
 
 
 def _composites(model: Any, above: tuple[str, ...]) -> Iterator[tuple[str, Any, list[Any]]]:
-    """Yield path, layer and inner layers with weights of each layer that JSON describes by its own settings alone."""
+    """Yield path, layer and inner layers with weights of each layer that JSON describes only by its own settings."""
     import keras
 
     for layer in model._flatten_layers(include_self=False, recursive=False):

@@ -8,16 +8,16 @@ _IMPORTED_S = time.monotonic()
 
 
 def process_age() -> str:
-    """Return words for the seconds since the process was started, and the processor time of it and its children."""
+    """Return a text with the seconds since the process was started and the processor time of it and its children."""
     times = os.times()
     used_s = time.process_time() + times.children_user + times.children_system
     return f"{age_s():.2f} s ({used_s:.2f} s of processor time)"
 
 
 def age_s() -> float:
-    """Return seconds since this process was started, including its launcher where the system reports that (Linux)."""
+    """Return seconds since this process was started, including its launcher if the system reports that (Linux)."""
     try:
-        # After the last `)`: the process's name is in parentheses and may contain anything.
+        # Split after the last `)`: the process's name is in parentheses and may contain anything.
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         up_s = float(Path("/proc/uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def machine_words() -> str:
-    """Return version, system, processor and memory of this machine in words, for the operator of a job."""
+    """Return version, system, processor and memory of this machine as text, for the operator of a job."""
     processor = platform.processor() or platform.machine()
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
@@ -32,7 +32,7 @@ def limit_threads(threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
         "TF_NUM_INTRAOP_THREADS": str(threads),
-        # One operation at a time: a client has few cores, and several pools of threads would share them.
+        # Run one operation at a time: a client has few cores, which several thread pools would have to share.
         "TF_NUM_INTEROP_THREADS": "1",
         "NPROC": str(threads),
         "PJRT_NPROC": str(threads),
@@ -50,7 +50,7 @@ def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
     if not _has_nvidia_gpu(init):
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     devices = visible.split(",") if visible else []
-    # The client numbers the devices that it sees, which may be a part of the machine's.
+    # The client numbers the devices that it sees, which may be only some of the machine's devices.
     device = devices[init.gpu_device] if init.gpu_device < len(devices) else str(init.gpu_device)
     return {
         "CUDA_VISIBLE_DEVICES": device.strip(),
@@ -61,7 +61,7 @@ def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
 
 
 def tell_unless_used(init: InitData) -> None:
-    """Warn if the task was assigned a GPU and Keras, which this imports, will train on the processor."""
+    """Warn if the task was assigned a GPU but Keras (imported here) will train on the processor."""
     if init.gpu_device < 0:
         return
     import keras

@@ -5,10 +5,10 @@
 Error feedback (Stich et al. 2018, arXiv 1809.07599), with the decay of SparseLoCo (arXiv 2508.15706): an old residual
 describes weights that have changed since.
 
-An upload may be lost, refused or superseded by another host's. Its subtask is then retrained, here or elsewhere, so
-its residual must never be sent: that change would be applied twice. A client does not learn what became of an upload
-(BOINC reports a late or refused result like any other), but each workunit lists the uploads that were applied
-(`Workunit.taken`). So a residual is a file of its own, named after its upload. Before it sends, a task claims the
+An upload may be lost, refused or superseded by another host's. Its subtask is then retrained, here or elsewhere, so its
+residual must never be sent: that change would be applied twice. A client does not learn the fate of an upload (BOINC
+reports a late or refused result like any other), but each workunit lists the uploads that were applied
+(`Workunit.taken`). So each residual is a separate file, named after its upload. Before it sends, a task claims the
 residuals of applied uploads, by renaming them. It deletes those whose subtask was applied from another upload, and
 leaves those whose subtask is still open. A kill between claiming and sending loses what was claimed: nothing is sent
 twice.
@@ -41,7 +41,7 @@ _BOINC_RATES = {
     "client_state.xml": re.compile(r"<bwup>([0-9.eE+-]{1,30})</bwup>"),
     INIT_DATA_FILE: re.compile(r"<max_bytes_sec_up>([0-9.eE+-]{1,30})</max_bytes_sec_up>"),
 }
-"""Files with a client's measured upload rate, without and with its volunteer's limit; 0: none."""
+"""Files with the rate at which a client may upload: as measured, and as its volunteer limits it. 0 means none."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +52,7 @@ class HostMemory:
     folder: Path
     """A folder that persists between tasks."""
     upload_bytes_per_s: float | None = None
-    """The measured upload rate of its link; None: unknown."""
+    """The upload rate of its link, measured or limited, or None if unknown."""
 
     @classmethod
     def of_boinc(cls, init: InitData, slot: Path) -> "HostMemory":
@@ -98,7 +98,8 @@ def write_upload(
     size, prefix = up.model_size, _prefix(header.job, up)
     step = weights[:size] - base[:size] + _taken(host.folder, prefix, workunit, size) * _DECAY
     up.write(path, np.concatenate([step, weights[size:]]), header.to_json())
-    # Read back from the file: the difference to what the server will decode, with all rounding, is the residual.
+    # Read the upload back from the file, because the residual is the difference to what the server will decode, with
+    # all rounding.
     sent, _ = up.read(path)
     kept = host.folder / f"{prefix}{workunit.epoch}_{workunit.shard}_{upload_mark(workunit.name, header.train_s)}.npy"
     try:
@@ -106,11 +107,11 @@ def write_upload(
             np.save(file, step - sent[:size], allow_pickle=False)
         _remove_old(host.folder)
     except OSError as error:
-        _log.warning("what the upload leaves out could not be kept (%s): it is lost", error)
+        _log.warning("the residual of the upload could not be saved (%s): it is lost", error)
 
 
 def _prefix(job: str, up: Encoding) -> str:
-    """Return the start of the names of a job's files, which differs for another model under the job's name."""
+    """Return the start of the names of a job's files, which differs if the job's name is used for another model."""
     return _PREFIX + hashlib.sha256(f"{job} {up.layout.fingerprint}".encode()).hexdigest()[:16] + "_"
 
 
@@ -124,7 +125,8 @@ def _taken(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
             counts = is_taken(WorkunitName(workunit.job, epoch, shard, 0, 0), mark, workunit)
             if counts is None:
                 continue
-            # The rename is the claim: of two simultaneous tasks of a host one fails here and leaves the file alone.
+            # The rename is the claim: if two tasks of a host run simultaneously, one of them fails here and leaves the
+            # file alone.
             path.replace(mine)
             rest = np.load(mine, allow_pickle=False)
             if counts and rest.shape == (size,) and rest.dtype == np.float32 and np.isfinite(rest).all():

@@ -1,4 +1,4 @@
-"""Detect shortages of the machine that may pass, so that the task waits, and describe an error in one line."""
+"""Detect shortages of the machine that may be temporary, so that the task waits, and describe an error in one line."""
 
 import errno
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from vcdl.errors import DISK_FULL, VcdlError
 
 _LEAST_OF_BOUND = 0.5
-"""Least free memory as a fraction of the server's limit, because the limit is generous: measured trainings took 0.6 of
-it or more."""
+"""Least free memory as a fraction of the server's limit, because the limit is generous: in measurements trainings used
+0.6 of it or more."""
 _MIB = 1 << 20
 _OUT_OF_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "OutOfMemoryError"})
 """Error classes by name, of Python, NumPy, TensorFlow and PyTorch, because no backend is imported here (JAX:
@@ -18,7 +18,8 @@ _WORDS_FOR_IT = {
     "OSError": ("failed to map segment", "annot allocate memory"),
     "RuntimeError": (*_WORDS_OF_ALL, "can't start new thread"),
 }
-"""Error class → texts that mean out of memory: of libraries that were not loaded, and threads that did not start."""
+"""Error class → texts that mean out of memory, for example from libraries that were not loaded and threads that did not
+start."""
 _MOST_ERROR_CHARACTERS = 500
 """Longest text of a library's error, so that a report stays one line."""
 
@@ -51,7 +52,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_text(error: Exception) -> str:
-    """Return the cause of an error in one line and, where known, advice. A library's long message is cut."""
+    """Return the cause of an error in one line with advice if possible. A library's long message is cut."""
     text = " ".join(str(error).split())[:_MOST_ERROR_CHARACTERS]
     if _is_out_of_memory(error):
         return "out of memory: lower training.batch_size, or run fewer workers at a time"
@@ -68,7 +69,7 @@ def check_memory(bound_bytes: float, available_bytes: int | None) -> None:
 
     Args:
         bound_bytes: The server's limit on the task's memory.
-        available_bytes: The free memory; None: unknown.
+        available_bytes: The free memory, or None if unknown.
 
     Raises:
         Shortage: Too little is free.
@@ -76,7 +77,7 @@ def check_memory(bound_bytes: float, available_bytes: int | None) -> None:
     needed_bytes = bound_bytes * _LEAST_OF_BOUND
     if available_bytes is not None and available_bytes < needed_bytes:
         raise Shortage(
-            f"only {available_bytes // _MIB} MiB of memory are free, training needs {needed_bytes / _MIB:.0f} MiB"
+            f"only {available_bytes // _MIB} MiB of memory are free, but training needs {needed_bytes / _MIB:.0f} MiB"
         )
 
 

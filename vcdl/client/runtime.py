@@ -1,7 +1,7 @@
 """Unpack the packages of a Python that BOINC delivered, and remove old ones.
 
 The first task on a host unpacks, under a lock and by one rename; the others wait. The next task removes what a killed
-one has left, and runtimes whose archive BOINC has deleted.
+task has left, and runtimes whose archive BOINC has deleted.
 """
 
 import contextlib
@@ -42,8 +42,8 @@ def make_ready(prefix: Path | None = None) -> None:
     """Unpack a delivered Python's packages, and select its backend.
 
     Raises:
-        RuntimeUnusable: This machine cannot use them, or they are damaged.
-        Shortage: The disk is full, or another task unpacks.
+        RuntimeUnusable: This machine cannot use them, or it is damaged.
+        Shortage: The disk is too full.
         OSError: They cannot be written.
     """
     prefix = prefix or Path(sys.prefix)
@@ -56,7 +56,7 @@ def make_ready(prefix: Path | None = None) -> None:
     packages = prefix / manifest["folder"]
     archive = Path(os.environ.get(ARCHIVE_VARIABLE, ""))
     if not packages.is_dir():
-        # Several tasks start at once on a new host. The first one unpacks for all.
+        # Several tasks start simultaneously on a new host. The first one unpacks for all.
         with _alone(prefix / "lock"):
             if not packages.is_dir():
                 _unpack(archive, packages, int(manifest["packages_bytes"]))
@@ -72,7 +72,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
     shutil.rmtree(growing, ignore_errors=True)
     free = shutil.disk_usage(packages.parent).free
     if free < size + _FREE_BYTES:
-        raise Shortage(f"unpacking Keras takes {size >> 20} MB of disk, and {free >> 20} MB are free")
+        raise Shortage(f"unpacking Keras takes {size >> 20} MB of disk, but only {free >> 20} MB are free")
     _log.info("unpacking Keras, once for all tasks: %d MB", size >> 20)
     begun_s = time.monotonic()
     try:
@@ -85,7 +85,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
                 inner.extractall(growing)
         if hasattr(os, "sync"):
             os.sync()  # a power cut must not leave a folder of empty files
-        # A folder of this name is complete by definition: no other task has to check it.
+        # A folder of this name is complete by definition: so no other task has to check it.
         growing.rename(packages)
     except (tarfile.TarError, lzma.LZMAError, EOFError, KeyError) as error:
         shutil.rmtree(growing, ignore_errors=True)
@@ -116,7 +116,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _remove_old(project: Path, ours: Path) -> None:
-    """Remove the runtimes whose archives BOINC has deleted: no task of the host can use them any more.
+    """Remove the runtimes whose archives BOINC has deleted: no task of the host can still use them.
 
     Args:
         project: The project's folder, which contains the archives.
@@ -130,7 +130,7 @@ def _remove_old(project: Path, ours: Path) -> None:
 
 
 def _processor_features(asked: str) -> set[str]:
-    """Return the features of this processor, or `asked` where the system does not report them."""
+    """Return the features of this processor, or `asked` if the system does not report them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

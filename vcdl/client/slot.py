@@ -67,7 +67,7 @@ def locked_slot(slot: Path, wait_s: float) -> Iterator[None]:
     """
     from vcdl.files.lock import FileLock  # needs fcntl: POSIX only
 
-    # A record lock, as BOINC's own programs take: flock would not see theirs.
+    # Use a record lock, as BOINC's own programs do: flock would not see their locks.
     with FileLock(slot / LOCK_FILE, is_record=True) as lock:
         try:
             if not lock.acquire(wait_s=wait_s):

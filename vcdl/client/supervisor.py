@@ -17,7 +17,10 @@ class Request(Enum):
 
 
 class Supervisor(Protocol):
-    """The supervisor's three quick calls, all made by the thread that trains."""
+    """The three calls of the training to its supervisor.
+
+    They must return quickly, and all come from the thread that trains.
+    """
 
     def request(self) -> Request:
         """Return the current request. It is called before each batch, and ten times a second while paused."""
@@ -28,5 +31,5 @@ class Supervisor(Protocol):
         ...
 
     def checkpoint_made(self) -> None:
-        """Receive the news that a checkpoint is on the disk: from now on a kill loses only the training after it."""
+        """Note that a checkpoint is on the disk: from now on a kill loses only the training after it."""
         ...

@@ -37,7 +37,7 @@ def train_task(
         slot: The task's folder.
         supervisor: The BOINC client or wrapper.
         init: The BOINC client's facts about the task.
-        threads: Cores to use; None: as many as the client assigns.
+        threads: Cores to use, or None for as many as the client assigns.
 
     Raises:
         VcdlError, OSError: As `train_workunit`.
@@ -45,10 +45,10 @@ def train_task(
     """
     cores = threads or max(1, math.ceil(init.cpus))
     _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
-    # Before Keras is imported: postponing the task now costs a second, and later it would be killed.
+    # Check this before Keras is imported: postponing the task now costs a second, while later it would be killed.
     check_memory(init.memory_bytes, available_memory_bytes())
     compiled = CompiledPrograms(slot, init.kept)
-    # All variables before the import of Keras, which reads them once.
+    # Set all variables before the import of Keras, which reads them once.
     os.environ.update(limit_threads(cores))
     os.environ.update(device_environment(init, os.environ.get("CUDA_VISIBLE_DEVICES")))
     os.environ.update(compiled.environment)
@@ -65,7 +65,7 @@ def train_task(
     outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False
-    # Only for a finished task: a task that quits continues in the same slot, with the same programs.
+    # Do this only for a finished task: a task that quits continues in the same slot, with the same programs.
     compiled.hand_over()
     return True
 

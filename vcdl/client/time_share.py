@@ -18,12 +18,12 @@ class TimeShare:
         self._begun_s = clock() - earlier_s
         self._first: tuple[float, float] | None = None
         self.share: float | None = None
-        """The fraction, from 0 to 1, which never falls; None: unknown."""
+        """The fraction, from 0 to 1, which never falls, or None if unknown."""
 
     def trained(self, fraction: float) -> None:
         """Record the fraction of the training that is done."""
         now_s = self._clock()
-        # The first batch includes compilation, so the speed is measured from its end on.
+        # The first batch includes compilation, so measure the speed from its end on.
         if self._first is None:
             self._first = now_s, fraction
             return

@@ -29,8 +29,8 @@ from vcdl.wire.frozen import read_frozen
 from vcdl.wire.workunit import FROZEN_FILE, OUTPUT_FILE, Training, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
-"""Seconds of training that a kill may lose; shorter costs more writes. A checkpoint of the paper's model (60 MB) takes
-about 0.1 s."""
+"""Seconds of training that a kill may lose; a shorter period costs more writes. A checkpoint of the paper's model (60
+MB) takes about 0.1 s."""
 _PROGRESS_EVERY_S = 0.25
 """Seconds between two progress messages, so that short batches do not flood the parent."""
 _PAUSE_POLL_S = 0.1
@@ -57,14 +57,14 @@ class TrainingTerms:
 
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     newest: NewestWeights | None = None
-    """The source of newer weights to start from; None: it starts from those that were sent."""
+    """The source of newer weights to start from, or None to start from those that came with the task."""
     samples: int | None = None
-    """Number of samples to train, however long they take; None: all, or as many as the workunit's time allows."""
+    """Number of samples to train, however long they take, or None for all, or as many as the workunit's time allows."""
     before_s: Mapping[str, float] = field(default_factory=dict)
     """Stage → seconds before the training is called."""
     read_data: ShardReader = read_shard
     host: HostMemory | None = None
-    """The files that persist on the host; None: those in the workunit's folder."""
+    """The files that persist on the host, or None for those in the workunit's folder."""
 
 
 def train_workunit(
@@ -133,7 +133,7 @@ class _Subtask:
     supervisor: Supervisor
     workunit: Workunit
     start: Start
-    """The weights that the training really started from."""
+    """The weights that the training actually starts from."""
     trainer: Trainer
     shard: Shard
     terms: TrainingTerms
@@ -141,10 +141,10 @@ class _Subtask:
 
     def __post_init__(self) -> None:
         workunit, training, size = self.workunit, self.workunit.training, len(self.shard)
-        # With the version that was really started from, so that a checkpoint of other weights does not fit.
+        # Use the version that the training actually starts from, so that a checkpoint of other weights does not fit.
         self._begun = replace(workunit, base_version=self.start.version)
-        # By the shard where subtasks end by time: all of them follow one endless order, so that no sample is left out
-        # (decision 075).
+        # If subtasks end by time, the order depends on the shard: all of them follow one endless order, so that no
+        # sample is left out (decision 075).
         seed, begins = (workunit.seed, 0) if workunit.begins is None else (workunit.shard, workunit.begins)
         self._batches = Batches(seed, size, training.batch_size, training.local_epochs, begins)
         wanted, total = self.terms.samples, self._batches.total
@@ -267,7 +267,8 @@ class _Subtask:
         losses = self.trainer.steps(self.shard.x, self.shard.y, order, size, self.shard.weights)
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:
-            # At the first bad batch: training on would only waste a volunteer's time, and the upload would be refused.
+            # Stop at the first bad batch: to continue would only waste a volunteer's time, and the upload would be
+            # refused.
             if not math.isfinite(loss):
                 raise _diverged("the loss is", samples, self.workunit.training)
             batch = min(size, old.samples + len(order) - samples)
@@ -275,7 +276,7 @@ class _Subtask:
         self._position = Position(samples, loss_sum, old.train_s + time.perf_counter() - begun_s)
 
     def _save(self) -> None:
-        """Make a checkpoint, unless nothing was trained since the last one."""
+        """Write a checkpoint, unless nothing was trained since the last one."""
         if self._position in (self._saved, Position()):
             return
         self.clock.lap(TRAIN)

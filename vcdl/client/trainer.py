@@ -42,7 +42,7 @@ class Trainer:
     """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
 
     longest_call_s = 0.1
-    """Seconds that a call of `steps` should take, as the supervisor's requests are read between two calls."""
+    """Seconds that a call of `steps` should take, since the supervisor's requests are read between two calls."""
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
         """Load and compile a model.
@@ -63,10 +63,10 @@ class Trainer:
         self._optimizer.build(self.model.trainable_variables)
         self._moments = MovingMoments(self._optimizer, training)
         others = {id(variable) for variable in (*self.model.weights, *self.model.metrics_variables)}
-        # The remaining variables are the states of random layers, which a repeated training needs as well as the
+        # The remaining variables are the states of random layers, which a repeated training needs in addition to the
         # weights.
         self._seeds = [variable for variable in self.model.variables if id(variable) not in others]
-        # Kept to reset the optimizer for each workunit: a new one would be traced and compiled again.
+        # Keep them to reset the optimizer for each workunit: a new optimizer would be traced and compiled again.
         self._fresh_optimizer = _values(self._optimizer.variables)
         self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
         self._loop = loop_of(self.model)
@@ -107,9 +107,9 @@ class Trainer:
         import keras
 
         if keras.backend.backend() == "torch":
-            # Its dropout draws from PyTorch's own state. The other backends draw from the layers' seeds alone,
-            # which are set below. On TensorFlow this call would throw away prepared kernels: 140 ms more for a
-            # subtask of 1000 images.
+            # Its dropout draws from PyTorch's own state. The other backends draw only from the layers' seeds, which are
+            # set below. On TensorFlow this call would discard prepared kernels: 140 ms more for a subtask of 1000
+            # images.
             keras.utils.set_random_seed(seed % 2**32)
         size = self.layout.model.size
         assign(self.model, weights[:size])
@@ -126,12 +126,12 @@ class Trainer:
 
     @property
     def has_trained(self) -> bool:
-        """Whether a batch has been trained; the first one takes longer, as the model is compiled."""
+        """Whether a batch has been trained; the first one takes longer, because the model is compiled."""
         return self._batch_s < math.inf
 
     @property
     def at_once(self) -> int:
-        """Number of batches that `steps` should get in one call, by the speed of the last one; 1 at first."""
+        """Number of batches that `steps` should get in one call, from the speed of the last call; 1 at first."""
         return max(1, int(self.longest_call_s / self._batch_s))
 
     def steps(
@@ -173,8 +173,8 @@ class Trainer:
 
 
 _NOT_COMPILED_IN = frozenset({"learning_rate", "batch_size", "local_epochs", "metrics", "normalisation", "target_s"})
-"""Settings of a training that each subtask sets on an existing trainer. A new setting that is missing here creates
-another trainer: a needless start at worst. With a list of the other settings, it would train with the last job's."""
+"""Settings of a training that each subtask sets on an existing trainer. A new setting that is missing here only creates
+another trainer needlessly. If this list had the other settings instead, a trainer would use the last job's value."""
 
 
 class TrainerCache:
@@ -191,12 +191,16 @@ class TrainerCache:
         frozen: Frozen | None = None,
         read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
     ) -> Trainer:
-        """Return the trainer for model, settings and frozen weights. Raises what Trainer and `read_frozen` raise."""
+        """Return the trainer for model, settings and frozen weights, which is created if the newest one differs.
+
+        Raises:
+            VcdlError: The trainer cannot be created, or the frozen weights cannot be read.
+        """
         settings = {name: value for name, value in asdict(training).items() if name not in _NOT_COMPILED_IN}
         settings["frozen"] = None if frozen is None else frozen.sha256
         key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
         if self._trainer is None or key != self._key:
-            # The old model first: two large ones at a time may not fit into memory.
+            # Drop the old model first: two large models may not fit into memory at the same time.
             self.clear()
             self._trainer, self._key = self.make(model_json, training, read_frozen()), key
         return self._trainer

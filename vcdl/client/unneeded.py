@@ -1,4 +1,4 @@
-"""Hide packages that Keras imports if installed and no training needs: a third of the time of a client's start.
+"""Hide packages that Keras imports if installed although no training needs them: a third of a client's start time.
 
 `None` in `sys.modules` is Python's own mark for a missing module: an import raises ModuleNotFoundError, and
 `importlib.util.find_spec` returns None. A finder that raises would satisfy only the import, and PyTorch calls
@@ -25,7 +25,7 @@ def hide_unneeded() -> set[str]:
 
 @contextmanager
 def unneeded_hidden() -> Iterator[None]:
-    """Hide the packages while the block imports Keras: the process itself imports some of them later."""
+    """Hide the packages while the block imports Keras, because the process itself imports some of them later."""
     hidden = hide_unneeded()
     try:
         yield

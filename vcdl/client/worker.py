@@ -4,7 +4,7 @@ It trains one after another, and talks over JSON lines on stdin and stdout.
 
     in   {"do": "allow_code"}              from now on, run the code that a job brings
     in   {"do": "train", "folder": PATH}   one at a time; "samples": N trains N, however long they take
-         {"do": "pause"} {"do": "go"}      until the other one comes
+         {"do": "pause"} {"do": "go"}      until the other command comes
          {"do": "quit"}                    the running workunit: checkpoint and stop
          {"do": "finish"}                  the running workunit: upload the part that is trained
          end of file                       the parent is gone: exit at once, in mid-training too
@@ -114,10 +114,11 @@ def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # A copy for the events, and stderr in place of stdout: libraries print to stdout, which would break the JSON lines.
+    # Copy stdout for the events, and redirect stdout to stderr: libraries print to stdout, which would break the JSON
+    # lines.
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # Not through a buffer: a thread that waits inside one aborts a process that ends by an error.
+    # Do not read through a buffer: a thread that waits inside one aborts a process that ends with an error.
     supervisor = PipeSupervisor(io.FileIO(sys.stdin.fileno(), closefd=False), events)
     supervisor.listen()
     hide_unneeded()
@@ -137,7 +138,7 @@ def _train(
     except VcdlError as error:
         supervisor.tell("failed", reason=error_text(error))
     except Exception as error:  # from Keras, its backend or the system: report it and drop the model
-        # After an error of the backend its state is unknown, and a model that ran out of memory must free it.
+        # After an error the state of the backend is unknown, and a model that ran out of memory must be freed.
         trainers.clear()
         if is_disk_full(error):
             supervisor.tell("no_room")

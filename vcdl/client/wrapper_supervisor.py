@@ -2,9 +2,9 @@
 
 A system that shuts down sends SIGTERM. Later the wrapper starts the same container again, with the same slot.
 
-Where containers cannot be paused (Podman without root under cgroups v1), and when wrapper and client are killed, the
+If containers cannot be paused (Podman without root under cgroups v1), or if wrapper and client are killed, the
 container would continue to train, against the volunteer's settings. So the process leaves a checkpoint and ends once
-the slot's lock is free, which the wrapper holds while it lives. Where virtual machines hide the lock, its state is
+the slot's lock is free, which the wrapper holds while it lives. If virtual machines hide the lock, its state is
 ignored.
 """
 
@@ -22,7 +22,8 @@ from vcdl.files.lock import FileLock
 FRACTION_FILE = "fraction_done"
 """The file that docker_wrapper reads every ten seconds."""
 _LOOK_EVERY_S = 1.0
-"""Seconds between two reads of the wrapper's files, which is often enough: BOINC's client itself reads each second."""
+"""Seconds between two reads of the wrapper's files, which is often enough, since BOINC's client itself reads each
+second."""
 
 
 class WrapperSupervisor:
@@ -41,7 +42,8 @@ class WrapperSupervisor:
 
     def quit(self) -> None:
         """Request a checkpoint and the end. Before training has started, exit at once."""
-        # In a signal handler: there is no checkpoint to write yet, and an import cannot be interrupted cleanly.
+        # This runs in a signal handler: there is no checkpoint to write yet, and an import cannot be interrupted
+        # cleanly.
         if not self._is_training:
             os._exit(0)
         self._quit = True
@@ -62,7 +64,7 @@ class WrapperSupervisor:
         self._time.trained(fraction)
         if self._time.share is None:
             return
-        # The disk is full: the next message replaces this one.
+        # If the disk is full, the next message replaces this one.
         with contextlib.suppress(OSError):
             (self._slot / FRACTION_FILE).write_text(f"{self._time.share:.6f}\n")
 
@@ -71,7 +73,7 @@ class WrapperSupervisor:
 
 
 def _is_locked(slot: Path) -> bool:
-    """Return whether another process holds the slot's lock; False where that cannot be found out."""
+    """Return whether another process holds the slot's lock, or False if that cannot be determined."""
     try:
         with FileLock(slot / LOCK_FILE, is_record=True) as lock:
             return not lock.acquire(wait_s=0.0)

@@ -101,7 +101,8 @@ Clock = Callable[[], float]
 class Journal:
     """The event log of one job: events are appended once each and read in order.
 
-    Open it by `at`, `existing` or `read_only`.
+    Open it by `at`, `existing` or `read_only`. All methods except `close` raise JournalError if the journal cannot be
+    read or written, or if its file was deleted or replaced.
     """
 
     def __init__(self, place: Place, connection: sqlite3.Connection, clock: Clock | None, *, may_write: bool) -> None:

@@ -37,7 +37,7 @@ _SHARED_BYTES = 512 << 20
 backend's shared pages. A run of digits on one worker took only 0.5 GB in all, because pages are shared."""
 _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need while training goes well: the current one, and the previous one until its
-end is evaluated. After a collapse it may need more."""
+end is evaluated. After a collapse it may need more, so this is no upper limit."""
 _UNLIKE = 0.25
 """Label entropy of a shard as a fraction of that of all samples, below which late uploads are worth more damping
 (decision 148), because shards of a Dirichlet cut have 0.1 to 0.2 with a concentration of 0.02, where damping helps, and

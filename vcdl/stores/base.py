@@ -15,8 +15,8 @@ from vcdl.stores.change import Change, WorkingVector, fold_changes
 from vcdl.wire.weights import Vector
 
 _TRIES = 100
-"""Attempts at a fold that other servers keep overtaking. Servers take turns, so a second attempt is rare, and a
-hundredth means that something is wrong."""
+"""Attempts at a fold that is overtaken by other servers each time. Servers take turns, so a second attempt is rare, and
+a hundredth means that something is wrong."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Applied:
 
 
 RESTORED = "restored"
-"""Replaces a subtask's name in the record of a restored store; a store that came back from before the restore lacks it.
-"""
+"""Replaces a subtask's name in the record of a restore. A store that was replaced by a copy from before the restore
+lacks this record."""
 
 
 def restored_record(version: int) -> Applied:
@@ -64,34 +64,37 @@ class Fold:
     workunit: str
     base_version: int
     begin: Callable[[int], Change]
-    """Opens the upload, given its staleness. It is called again, for a newer W, when another server committed first."""
+    """Opens the upload, given its staleness. It is called again, for a newer W, if another server committed first."""
     trust: float = 1.0
     """The factor on the upload's fraction by trust (Applied.trust)."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """The versions that must be kept as snapshots: the multiples of `every`. A fold ends when it has made one."""
+    """The versions that must be kept as snapshots: the multiples of `every`.
+
+    A fold ends when it has made one of them.
+    """
 
     every: int
     keep: Callable[[int, Vector], None]
     """Called with version and W to keep a snapshot, before W can change. On an eventual store a second call may correct
     the first snapshot."""
     kept: Callable[[int], bool]
-    """Returns whether a version is kept: a server that is killed between its commit and `keep` leaves one out."""
+    """Returns whether a version is kept, because a server that is killed between its commit and `keep` skips one."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The journal's newest record, which the store must have too: otherwise it came back older, or with other updates.
+    """The journal's newest record, which the store must have too; otherwise it is an older copy or has other updates.
 
-    A store that came back older may use a version's number again, but never for the same subtask.
+    A store replaced by an older copy may use a version's number again, but never for the same subtask.
     """
 
     version: int = 0
     """The newest version in the journal."""
     subtask: str = ""
-    """The subtask of the newest update, or RESTORED where the store was restored since; "": neither exists."""
+    """The subtask of the newest update, RESTORED if the store was restored since, or "" if there is neither."""
     record_version: int = 0
     """The version of that record."""
 
@@ -131,16 +134,15 @@ class Transaction(ABC):
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of earlier transactions by subtask; subtasks without a record are left out."""
+        """Return the records of earlier transactions by subtask; subtasks without a record are omitted."""
 
     @abstractmethod
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
         """Make vector, version and records visible together.
 
         Returns:
-            The version that was made: `version`, unless the store is eventual and others have written meanwhile. Then
-                the
-                records are kept with their versions moved by the difference.
+            The version that was made: `version`, unless the store is eventual and others have written in the meantime.
+                Then the records are stored with their versions shifted by the difference.
 
         Raises:
             Conflict: Another server committed first.
@@ -159,23 +161,27 @@ class WeightStore(ABC):
     """Returns the journal's newest record, which the store must have. It is called before each read, which raises
     StoreLost if the record is missing."""
     is_taken: Callable[[int], bool] = staticmethod(_never)
-    """Returns whether a version above the store's was seen before; if so, the store came back older."""
+    """Returns whether a version above the store's was seen before; if so, the store was replaced by an older copy."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
-        """Store version 0, W of shape (n,), unless the store exists already."""
+        """Store version 0, W of shape (n,), unless the store already exists."""
 
     def check_service(self) -> None:
-        """Check that the service is of a kind that keeps weights, whatever it stores now.
+        """Check that the service can keep weights safely, whatever it stores now.
 
         Raises:
-            StoreError: It is not, or cannot be reached.
+            StoreError: It cannot, or cannot be reached.
         """
         return
 
     @abstractmethod
     def version(self) -> int:
-        """Return the newest version. Raises StoreLost, StoreError, like all methods below."""
+        """Return the newest version.
+
+        Raises:
+            StoreLost, StoreError: The store lost the weights, or cannot be used. This applies to all methods below.
+        """
 
     @abstractmethod
     def read(self) -> tuple[int, Vector]:
@@ -186,7 +192,7 @@ class WeightStore(ABC):
         """Return the newest version and a copy of the store's whole vector (vcdl.rules.state)."""
 
     def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
-        """Recover the store's lost records, if its weights are whole.
+        """Recover the store's lost records, if its weights are undamaged.
 
         Args:
             records: The records known from the journal.
@@ -208,7 +214,7 @@ class WeightStore(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove everything of the job, which is over and whose weights are kept elsewhere.
+        """Remove everything of the job, which has ended and whose weights are kept elsewhere.
 
         Does nothing if the store has nothing of the job.
         """
@@ -218,14 +224,14 @@ class WeightStore(ABC):
         """Close files and connections."""
 
     def lost_updates(self) -> int:
-        """Return how many updates the version last read or made lacks, because other servers overwrote them."""
+        """Return how many updates the version last read or made lacks because other servers overwrote them."""
         return 0
 
     @abstractmethod
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         """Replace the store's content by a whole vector: after StoreLost, or when the job rolls back.
 
-        Later updates than the vector's are applied again by the servers that have their uploads.
+        Updates that are later than the vector are applied again by the servers that have their uploads.
 
         Args:
             version: The version of the vector.
@@ -244,12 +250,12 @@ class WeightStore(ABC):
         """Apply uploads in order in one transaction, and return their records.
 
         A subtask that was applied before, from this upload or from another attempt, is not applied again. Its first
-        record
-        is returned, whose `workunit` says which upload that was; the upload is not read, and so never refused.
+        record is returned, whose `workunit` says which upload that was; the upload is not read, and therefore never
+        refused.
 
         Args:
             folds: The uploads.
-            boundary: Stop once a version to be kept has been made. The caller passes the remaining uploads again.
+            boundary: The versions to keep; stop once one was made. The caller passes the remaining uploads again.
 
         Raises:
             Unfit: Some uploads are refused.
@@ -262,8 +268,8 @@ class WeightStore(ABC):
             try:
                 with self._transaction() as transaction:
                     return self._fold(transaction, folds, boundary)
-            # Nothing was changed. The next transaction reads what the other server wrote, and opens each upload anew,
-            # as its staleness has changed.
+            # Nothing was changed. The next transaction reads what the other server wrote, and opens each upload again,
+            # because its staleness has changed.
             except Conflict:
                 continue
         raise StoreUnavailable(
@@ -278,7 +284,7 @@ class WeightStore(ABC):
         fresh: list[_Fresh] = []
         # A batch that was applied before changes nothing, so no snapshot is needed for it.
         is_fresh = any(fold.subtask not in known for fold in folds)
-        # The server that made this version may have been killed before it kept the snapshot.
+        # Another server may have made this version and been killed before it kept the snapshot.
         if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
             boundary.keep(version, transaction.weights())
         with ExitStack() as opened:
@@ -290,12 +296,12 @@ class WeightStore(ABC):
                 change = opened.enter_context(closing(fold.begin(staleness)))
                 version += 1
                 if self.is_taken(version):
-                    raise StoreLost(f"version {version} of the weights was there before: they must be rebuilt")
+                    raise StoreLost(f"version {version} of the weights existed before: they must be rebuilt")
                 fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
                 # Two attempts at one subtask may be in the same batch. The second must find the record of the first.
                 known[fold.subtask] = fresh[-1].record
-                # The version at a boundary has to be kept before the next upload changes it. The caller passes the
-                # others again.
+                # The version at a boundary must be kept before the next upload changes it. The caller passes the others
+                # again.
                 if boundary is not None and version % boundary.every == 0:
                     break
             if fresh:
@@ -304,7 +310,7 @@ class WeightStore(ABC):
             made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
             for item in fresh:
                 record = known[item.record.subtask]
-                # An eventual store may have newer versions meanwhile. Then all versions of this fold are later by the
+                # An eventual store may have newer versions by now. Then all versions of this fold are shifted by the
                 # same number.
                 known[record.subtask] = replace(record, version=record.version + made - version)
             if boundary is not None and made % boundary.every == 0:
@@ -326,14 +332,14 @@ def check_expected(
     Raises:
         StoreLost: The store is older than the journal, or has other updates.
     """
-    cure = "it came back older, or has not followed the journal yet; the weights must be rebuilt"
+    cure = "it was replaced by an older copy, or has not followed the journal yet; the weights must be rebuilt"
     # The journal was read before the store: a store may be ahead of it, never behind.
     if version < expected.version:
         raise StoreLost(f"{where} is at version {version} and the journal at {expected.version}: {cure}")
     if expected.subtask:
         record = find([expected.subtask]).get(expected.subtask)
-        # A store that came back older and was folded into again may have the same number, but another subtask made it
-        # (decision 029).
+        # After more folds, an older copy of the store may reach the same number, but with another subtask (decision
+        # 029).
         if record is None or record.version != expected.record_version:
             raise StoreLost(f"{where} has another version {expected.record_version} than the journal: {cure}")
 

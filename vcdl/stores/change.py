@@ -16,7 +16,8 @@ FOLD_BLOCK = 1 << 18
 """Numbers that are folded at a time, 1 MiB, so that a block, an upload and the rule's arrays fit into the processor's
 last cache."""
 KEPT_NUMBERS = 1 << 20
-"""The longest vector that a server keeps in memory between two passes instead of reading it twice: 4 MiB."""
+"""Numbers of the longest vector (4 MiB) that a server keeps in memory between two passes; longer ones are read twice,
+because memory is limited."""
 
 
 class Change(ABC):
@@ -32,7 +33,7 @@ class Change(ABC):
         return
 
     def first_pass_done(self, tail: Vector) -> None:
-        """Write the upload's lengths, known after the first pass, into the store's `tail` (vcdl.rules.state)."""
+        """Write the upload's step lengths, known after the first pass, into the store's `tail` (vcdl.rules.state)."""
         return
 
     @abstractmethod
@@ -47,7 +48,7 @@ class Change(ABC):
 
     @property
     def refused(self) -> Refused | None:
-        """Why the upload is refused, known after the last block; None: it is not."""
+        """Why the upload is refused, known after the last block, or None if it is accepted."""
         return None
 
     def close(self) -> None:
@@ -59,7 +60,7 @@ class RefusedChange(Change):
     """An upload that is refused without being read, unless its subtask was applied before."""
 
     needs_first_pass = True
-    """Refuse in the first pass, so that no other upload is folded in vain."""
+    """Refuse in the first pass, so that no other upload is folded for nothing."""
 
     def __init__(self, why: Refused) -> None:
         self._why = why
@@ -82,7 +83,7 @@ class WorkingVector(Protocol):
 
     @property
     def tail(self) -> Vector:
-        """The lengths behind the rows (vcdl.rules.state), to be changed in place."""
+        """The step lengths behind the rows (vcdl.rules.state), to be changed in place."""
         ...
 
     def block(self, begin: int, end: int) -> Vector:
@@ -131,9 +132,9 @@ class InMemory:
 
 
 def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
-    """Fold changes into a vector in order, and return the weights given; empty if a first pass refuses one."""
+    """Fold changes into a vector in order. Return the weights given, or [] if a first pass refuses one."""
     weights = [0.0] * len(changes)
-    # All first passes before any fold: a refusal then costs no pass over W, and the others are folded without the
+    # Do all first passes before any fold: a refusal then costs no pass over W, and the others are folded without the
     # refused one.
     measured = [change for change in changes if change.needs_first_pass]
     for begin, end in _blocks(vector, state) if measured else ():
@@ -153,7 +154,7 @@ def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleSt
 
 
 def _blocks(vector: WorkingVector, state: RuleState) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each block, in order: at least one, which is empty when W is."""
+    """Yield start and end of each block, in order: at least one, which is empty if W is empty."""
     step = max(1, FOLD_BLOCK // (1 + state.vectors))
     for begin in range(0, max(1, vector.width), step):
         yield begin, min(begin + step, vector.width)

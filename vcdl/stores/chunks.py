@@ -34,14 +34,14 @@ def sealed(chunk: memoryview, generation: str, number: int) -> bytes:
 
 
 def opened(kept: bytes | None, size_bytes: int, generation: str, number: int) -> memoryview | None:
-    """Return the chunk of `size_bytes` in a stored value; None if it is missing or damaged.
+    """Return the chunk of `size_bytes` in a stored value, or None if it is missing or damaged.
 
     Chunks without a seal were written by an earlier version of vcdl; only their length can be checked.
     """
     if kept is None or len(kept) < size_bytes:
         return None
     chunk, seal = memoryview(kept)[:size_bytes], kept[size_bytes:]
-    # Generation and number are in the seal, so that a whole chunk of another version or place does not pass.
+    # The seal contains generation and number, so that an undamaged chunk of another version or place does not pass.
     return chunk if not seal or seal == _seal(chunk, generation, number) else None
 
 

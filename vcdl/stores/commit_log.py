@@ -28,7 +28,7 @@ _SUBTASK = re.compile(rb'"subtask": "([^"]+)"')
 _VERSION = re.compile(rb'^\{"version": (\d+)')
 _RESTORED = b'"restored": true}\n'
 _RECENT = 500
-"""Newest records that are kept in memory, so that memory is bounded; of older ones only their offsets are kept."""
+"""Newest records that are kept in memory, so that memory is bounded; only the offsets of older ones are kept."""
 
 
 class CommitLog:
@@ -39,7 +39,7 @@ class CommitLog:
 
         Args:
             path: The file.
-            skips_damage: Continue after a damaged line, whose records are lost.
+            skips_damage: Whether to continue after a damaged line, whose records are lost.
         """
         self._path = path
         self._skips_damage = skips_damage
@@ -47,11 +47,11 @@ class CommitLog:
 
     def _begin_anew(self) -> None:
         self.version = -1
-        """The newest version; −1 before the first look."""
+        """The newest version, or −1 before the first `catch_up`."""
         self.slot = 0
         """The slot that contains it."""
         self.checksums: tuple[str, str] = ("", "")
-        """The checksums of that slot: of W, and of the numbers behind it."""
+        """The checksums of that slot: of W, and of the numbers that follow it."""
         self._index = RecordIndex()
         """Subtask → the offset of the line with its record."""
         self._recent: dict[str, Applied] = {}
@@ -63,7 +63,7 @@ class CommitLog:
     def make(
         self, checksums: tuple[str, str], version: int = 0, applied: Sequence[Applied] = (), slot: int = 0
     ) -> None:
-        """Create the file anew with one commit."""
+        """Replace the file by one with a single commit."""
         with atomic_write(self._path) as temporary:
             temporary.write_bytes(_line(version, slot, checksums, applied))
         self._begin_anew()
@@ -75,8 +75,8 @@ class CommitLog:
             StoreLost: The log is damaged.
         """
         with self._path.open("rb") as log:
-            # An older copy may have replaced the file since this process read it. Its lines would not match the offsets
-            # known here.
+            # An older copy may have replaced the file since this process read it. Its lines would not match the known
+            # offsets.
             if not self._is_the_same(log):
                 self._begin_anew()
             log.seek(self._end)
@@ -93,9 +93,9 @@ class CommitLog:
                 self._end += len(line)
                 continue
             if body is None:
-                # A killed writer leaves half a line, and only at the end.
-                # A bad line with others behind it is no kill but a damaged disk. Without its records an update could be
-                # folded twice (decision 002).
+                # A killed writer leaves half a line, and only at the end. A bad line with others after it is not the
+                # result of a kill but of a damaged disk. Without its records an update could be folded twice (decision
+                # 002).
                 if log.readline() and self._end:
                     last = json.loads(newest[-1])["version"] if newest else self.version
                     self._begin_anew()
@@ -109,8 +109,8 @@ class CommitLog:
                 self._index.add(subtask, self._end)
             self._advance(line)
             newest.append(body)
-        # Only the newest lines are parsed: of a long log only the offsets are needed, and a regular expression finds
-        # them.
+        # Parse only the newest lines: for the rest of a long log a regular expression finds the offsets, which are
+        # enough.
         for commit in map(json.loads, newest):
             self.version, self.slot = commit["version"], commit["slot"]
             self.checksums = commit["checksums"][0], commit["checksums"][1]
@@ -124,20 +124,20 @@ class CommitLog:
         Args:
             version: The version that the commit makes.
             slot: The slot with its weights.
-            checksums: Of W and of the other numbers.
+            checksums: The checksums of W and of the other numbers.
             applied: The records of its updates.
-            restored: These records replace all older ones.
+            restored: Whether these records replace all older ones.
 
         Raises:
             OSError: The line cannot be written.
         """
         line = _line(version, slot, checksums, applied, restored)
-        # Unbuffered: nothing of a refused line may be written later, when the file is closed.
+        # Open it unbuffered: no part of a failed line may be written later, when the file is closed.
         with self._path.open("r+b", buffering=0) as log:
             log.truncate(self._end)  # what a killed writer left half-written
             log.seek(self._end)
             try:
-                # Unbuffered writes may be short on a full disk. A part of a line must not stay, as the next writer
+                # Unbuffered writes may be short on a full disk. A part of a line must not stay, because the next writer
                 # would append to it.
                 if log.write(line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -162,7 +162,7 @@ class CommitLog:
             for subtask, its_offsets in offsets.items():
                 for offset in its_offsets:
                     log.seek(offset)
-                    # The hash may belong to another subtask, so the record found is compared below.
+                    # The hash may belong to another subtask, so compare the record below.
                     body = _valid_body(log.readline())
                     if body is None:
                         raise self._damaged(f"the commit with {subtask}")
@@ -186,7 +186,7 @@ class CommitLog:
 
     def _damaged(self, where: str) -> StoreLost:
         return StoreLost(
-            f"the weight store in {self._path.parent} is damaged: {where} is unreadable and others follow it; "
+            f"the weight store in {self._path.parent} is damaged: {where} is unreadable and more commits follow; "
             "it must be rebuilt: check the disk"
         )
 
@@ -210,7 +210,7 @@ class CommitLog:
 
 
 def _valid_body(line: bytes) -> bytes | None:
-    """Return the JSON of a line; None if the line is incomplete."""
+    """Return the JSON of a line, or None if the line is incomplete or damaged."""
     checksum, _, body = line.partition(b" ")
     return body if line.endswith(b"\n") and checksum == _checksum(body) else None
 

@@ -1,4 +1,4 @@
-"""Find how a store on the network is open to others, and what to do about it."""
+"""Find how others can reach a store on the network, and what to do about it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,28 +9,30 @@ from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 
 @dataclass(frozen=True)
 class Exposure:
-    """One weakness of a store's connection, with its cure, in words."""
+    """One weakness of a store's connection, with its cure, as text."""
 
     what: str
     cure: str
 
 
 def exposures(settings: StoreSettings) -> Iterator[Exposure]:
-    """Yield the ways in which others on the network can reach a store; none if only this machine can."""
+    """Yield the ways in which others on the network can reach a store, or nothing if only this machine can."""
     if settings.kind.port is None or settings.socket or _is_this_machine(settings.host):
         return
     if settings.tls == Tls.OFF:
         secure = settings.kind.over_tls
         url = f"{secure}://" if secure else "`?tls=verify`"
         yield Exposure(
-            f"{settings} is reached over a network without TLS: whoever is on the way can read and change the weights"
+            f"{settings} is reached over a network without TLS: anybody on the way can read and change the weights"
             f"{' and read the password' if settings.password else ''}",
-            f"switch TLS on in the server and write {url} in the URL, with `?ca=FILE` for a certificate of your own",
+            f"switch TLS on in the server and write {url} in the URL, with `?ca=FILE` for your own certificate "
+            "authority",
         )
     if not settings.password:
         yield Exposure(
-            f"{settings} is reached over a network without a password: whoever reaches it can replace the weights",
-            f"give the server a password and set {PASSWORD_VARIABLE}, and close its port to other machines",
+            f"{settings} is reached over a network without a password: anybody who reaches it can replace the weights",
+            f"give the server a password and set {PASSWORD_VARIABLE}, and close its port to machines that do not need "
+            "it",
         )
 
 

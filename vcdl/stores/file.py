@@ -33,7 +33,7 @@ from vcdl.wire.weights import Vector
 
 
 class FileStore(WeightStore):
-    """Versioned weights in a folder; any number of processes may use it at once."""
+    """Versioned weights in a folder; any number of processes may use it simultaneously."""
 
     def __init__(self, folder: Path, size: int, state: RuleState = STATELESS) -> None:
         """Prepare a store without touching its folder.
@@ -58,7 +58,7 @@ class FileStore(WeightStore):
     def of_job(cls, settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> Self:
         """Return the store of a job in a folder that jobs may share.
 
-        It is always `strong`, also when `eventual` is requested.
+        It is always `strong`, even if `eventual` is requested.
         """
         return cls(settings.folder / job, size, state)
 
@@ -88,7 +88,7 @@ class FileStore(WeightStore):
             return transaction.version, transaction.read(self.size)
 
     def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
-        # Most runs in a folder keep no uploads, so their newest weights exist here alone. If only records are damaged,
+        # Most runs in a folder keep no uploads, so their newest weights exist only here. If only records are damaged,
         # the journal's rows can replace them (decision 123).
         log, expected = CommitLog(self._log_file, skips_damage=True), self.expected()
         with suppress(StoreError), self._locked(), self.naming("repair"):
@@ -116,7 +116,8 @@ class FileStore(WeightStore):
             try:
                 self._log.catch_up()
                 with self._slots.opened() as slots:
-                    # The other slot, as for a fold: until the line is written, the damaged or older store is unchanged.
+                    # Write into the other slot, as for a fold: until the line is written, the damaged or older store is
+                    # unchanged.
                     target = 1 - self._log.slot
                     slots.write(target, 0, vector)
                     self._log.append(version, target, self.checksums(vector), applied, restored=True)
@@ -162,7 +163,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _checked(self) -> Iterator[CommitLog]:
-        """Yield the log after `_caught_up`, once the store is known to contain the expected record.
+        """Yield the log after `_caught_up`, after checking that the store contains the expected record.
 
         Raises:
             StoreLost: The store is damaged, or lacks that record.
@@ -190,15 +191,15 @@ class FileStore(WeightStore):
 
     @contextmanager
     def naming(self, verb: str) -> Iterator[None]:
-        """Turn an OSError into a StoreError with the words 'cannot VERB the weight store'."""
+        """Convert an OSError to a StoreError that says which VERB on the store failed, and what to do."""
         try:
             yield
         except OSError as error:
             what = f"cannot {verb} the weight store in {self._folder}: {error.strerror or error}"
             if error.errno == errno.ENOENT and not (self._log_file.exists() and self._weights_file.exists()):
-                raise StoreLost(f"the weight store in {self._folder} is gone") from error
+                raise StoreLost(f"the weight store in {self._folder} is missing: somebody deleted it") from error
             if error.errno in DISK_FULL:
-                raise StoreUnavailable(f"{what}; make room on its disk") from error
+                raise StoreUnavailable(f"{what}; free some space on its disk") from error
             raise StoreError(f"{what}; {file_cure(error)}, then `vcdl resume`") from error
 
 
@@ -231,8 +232,8 @@ class _FileTransaction(Transaction):
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
         working = self.working
         working.keep_tail()
-        # Before the commit: numbers from a damaged slot must not become the base of all later versions. The pass over
-        # the blocks computes the sum anyway.
+        # Check before the commit: numbers from a damaged slot must not become the base of all later versions. The pass
+        # over the blocks computes the sum anyway.
         self._store.check(self._log, working.read.checksums)
         with self._store.naming("commit to"):
             self._log.append(version, working.target, working.written.checksums, applied)
@@ -247,7 +248,7 @@ class _Sums:
         self._sums = Checksum(), Checksum()
 
     def add(self, begin: int, numbers: Vector) -> None:
-        """Add the numbers from `begin` on, of W or behind it."""
+        """Add the numbers from `begin` on, of W or after it."""
         self._sums[begin >= self._width].add(numbers, begin)
 
     @property
@@ -270,7 +271,7 @@ class _SlotCopy:
         self._rows = rows
         self._room = np.empty(min(max(FOLD_BLOCK, rows), rows * self.width), np.float32)
         self._read(rows * self.width, self.tail)
-        # A change writes into `tail`. The checksum of what was read needs the old values.
+        # A change writes into `tail`, but the checksum of what was read needs the old values.
         self._tail_read = self.tail.copy()
         self.written = _Sums(self.width)
         self.read = self._begun()
@@ -282,7 +283,8 @@ class _SlotCopy:
         return sums
 
     def block(self, begin: int, end: int) -> Vector:
-        # A fold may pass over the blocks twice, for measuring and for folding. The checksum is that of the last pass.
+        # A fold may pass over the blocks twice, for measuring and for folding. Only the checksum of the last pass
+        # counts.
         if begin == 0:
             self.read = self._begun()
         block = self._room[: self._rows * (end - begin)].reshape(self._rows, end - begin)
@@ -301,7 +303,7 @@ class _SlotCopy:
             self._write(row * self.width + begin, numbers)
 
     def keep_tail(self) -> None:
-        """Write the numbers behind the rows."""
+        """Write the numbers after the rows."""
         self._write(self._rows * self.width, self.tail)
 
     def _read(self, begin: int, out: Vector) -> None:

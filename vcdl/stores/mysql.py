@@ -1,8 +1,8 @@
 """The weight store in MariaDB (10.6 or later) or MySQL (8 or later), InnoDB, with the server's default settings.
 
-A change is one transaction that locks the job's row of vcdl_head first. A `strong` server holds the row while it
-folds, so that servers take turns; an `eventual` one holds it only while it writes. Readers see a snapshot: they
-neither wait nor make others wait.
+A change is one transaction that locks the job's row of vcdl_head first. A `strong` server holds the row while it folds,
+so that servers take turns; an `eventual` one holds it only while it writes. Readers see a snapshot: they never wait and
+never block others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,11 +58,11 @@ _TABLES = (
 _RECORDS = "SELECT subtask, workunit, version, staleness, weight, trust FROM vcdl_applied WHERE job = %s AND"
 
 _PACKET_BYTES = 2 * CHUNK_BYTES + 4096
-"""Bytes of a statement with one chunk, as each byte of it may have to be escaped."""
+"""Bytes of a statement with one chunk, since each byte of it may have to be escaped."""
 
 
 class MysqlStore(ServerStore):
-    """Versioned weights in MariaDB or MySQL; any number of processes may use it at once."""
+    """Versioned weights in MariaDB or MySQL; any number of processes may use it simultaneously."""
 
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
@@ -88,7 +88,7 @@ class MysqlStore(ServerStore):
         # first unlucky chunk, in the middle of a job.
         if packet_bytes < _PACKET_BYTES:
             raise StoreError(
-                f"{self._settings} takes at most {packet_bytes} bytes at once, and a chunk of weights needs "
+                f"{self._settings} accepts at most {packet_bytes} bytes in a packet, but a chunk of weights needs "
                 f"{_PACKET_BYTES}: set max_allowed_packet to 16M, its default, or more"
             )
 
@@ -153,7 +153,7 @@ class MysqlStore(ServerStore):
 
     def _make_tables(self) -> None:
         with self._transaction_of_server():
-            # The user may lack the right to make tables, and they may be there already.
+            # The user may lack permission to create tables, and they may already exist.
             if len(self._database.execute("SHOW TABLES LIKE 'vcdl\\_%'")) < len(_TABLES):
                 for table in _TABLES:
                     self._database.execute(table)
@@ -168,8 +168,8 @@ class MysqlStore(ServerStore):
         self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], anyway: bool
     ) -> int:
         head = self._select_head("FOR UPDATE")
-        # An eventual write may overwrite any newer version, but not weights that were restored meanwhile, which have
-        # another era.
+        # An eventual write may overwrite any newer version, but not weights that were restored in the meantime, which
+        # have another era.
         is_same = (head and head.era) == (old and old.era) if anyway else head == old
         if not is_same:
             raise Conflict
@@ -182,8 +182,7 @@ class MysqlStore(ServerStore):
             self._database.execute("DELETE FROM vcdl_applied WHERE job = %s", self._job)
             statement = "INSERT INTO vcdl_chunk (data, job, number) VALUES (%s, %s, %s)"
         else:
-            # Rows that stay were measured to be as fast as new rows with a DELETE of the old, and are simpler (decision
-            # 005).
+            # Updating rows is as fast as deleting and inserting them, and simpler (decision 005).
             statement = "UPDATE vcdl_chunk SET data = %s WHERE job = %s AND number = %s"
         for record in applied:
             moved = record.version + version - new.version
@@ -234,23 +233,26 @@ class MysqlStore(ServerStore):
             )
         if code in RIGHTS:
             return StoreError(
-                f"{self._settings} does not let this user do that ({words}): "
-                "give it SELECT, INSERT, UPDATE, DELETE and CREATE on the database"
+                f"{self._settings} denied this user a permission ({words}): "
+                "grant it SELECT, INSERT, UPDATE, DELETE and CREATE on the database"
             )
         if code == CR.SSL_CONNECTION_ERROR:
             return StoreError(
-                f"{self._settings}: no TLS ({words}): "
-                "name its authority in the URL with ca=PATH, and its host by a name of the certificate"
+                f"{self._settings}: the TLS connection failed ({words}): "
+                "name the certificate authority in the URL with ca=PATH, and use a host name that the certificate "
+                "contains"
             )
         if code == ER.BAD_DB_ERROR:
-            return StoreError(f"{self._settings}: {words}: make it with CREATE DATABASE, or name another in the URL")
+            return StoreError(
+                f"{self._settings}: {words}: create it with CREATE DATABASE, or name another one in the URL"
+            )
         if code == ER.NET_PACKET_TOO_LARGE:
             return StoreError(
                 f"{self._settings} refused a chunk ({words}): set max_allowed_packet to 16M, its default, or more"
             )
         if code in READ_ONLY:
             return StoreUnavailable(
-                f"{self._settings} takes no writes ({words}): if it is a replica, name its primary; else wait"
+                f"{self._settings} accepts no writes ({words}): if it is a replica, name its primary; otherwise wait"
             )
         said, passes = usual_words(error)
         return (StoreUnavailable if passes else StoreError)(f"{self._settings} {said}")

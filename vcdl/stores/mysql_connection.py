@@ -15,8 +15,8 @@ from MySQLdb.constants import CR, ER
 LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1698}
 RIGHTS = {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR}
 FULL = {3, 20, 28, 1021, 1026, 1030, 1034, ER.RECORD_FILE_FULL}
-"""Codes for a full disk, of a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL, ER_ERROR_ON_WRITE,
-…)."""
+"""Codes for a full disk, from a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL,
+ER_ERROR_ON_WRITE, …)."""
 READ_ONLY = {1290, 1836}
 """Codes for a server that refuses writes, for a while or as a replica."""
 BUSY = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.CHECKREAD}
@@ -31,7 +31,7 @@ _AWAY = {
 _CONNECT_S = 10
 _ANSWER_S = 120
 """Longest wait for a statement, in seconds: longer than the server's wait for a locked row (innodb_lock_wait_timeout,
-50 s), and than a large COMMIT takes."""
+50 s), and longer than a large COMMIT takes."""
 
 
 class MysqlConnection:
@@ -100,8 +100,8 @@ class MysqlConnection:
 
     def _connected(self) -> Any:
         if self._connection is None:
-            # The server has rolled back what came before. On a new connection the statements that follow would be
-            # committed without it.
+            # The server has rolled back what came before. On a new connection the next statements would be committed
+            # without those before.
             if self._in_transaction:
                 raise MySQLdb.OperationalError(CR.SERVER_LOST, "lost within a transaction, which is rolled back")
             connection = MySQLdb.connect(
@@ -111,8 +111,8 @@ class MysqlConnection:
                 autocommit=True,
                 **self._login,
             )
-            # For the session and not for one transaction, as the server's default may be READ COMMITTED, in which two
-            # chunks could be of two versions.
+            # Set it for the session and not for one transaction, because the server's default may be READ COMMITTED, in
+            # which two chunks could be of two versions.
             connection.query(f"SET SESSION TRANSACTION ISOLATION LEVEL {self._isolation}")
             self._connection = connection
         return self._connection
@@ -128,7 +128,7 @@ class MysqlConnection:
 
 
 def code_of(error: Exception) -> int:
-    """Return the error's number; 0 if it has none."""
+    """Return the error's number, or 0 if it has none."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
@@ -148,5 +148,5 @@ def usual_words(error: Exception) -> tuple[str, bool]:
 
 
 def is_away(error: Exception) -> bool:
-    """Return whether the connection is lost or cannot be made for now."""
+    """Return whether the connection is lost or currently cannot be made."""
     return code_of(error) in _AWAY or isinstance(error, MySQLdb.InterfaceError)

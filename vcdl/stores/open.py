@@ -13,10 +13,10 @@ from vcdl.stores.settings import StoreSettings
 
 
 def load_client_libraries() -> None:
-    """Load MariaDB's client library, where it is installed, before anything loads TensorFlow.
+    """Load MariaDB's client library, if it is installed, before anything loads TensorFlow.
 
-    The TLS libraries of the two can only be loaded into one process in this order: in the other one the first TLS
-    connection is a segmentation fault.
+    The TLS libraries of the two can only be loaded into one process in this order: in the other order the first TLS
+    connection causes a segmentation fault.
     """
     with suppress(ImportError):  # `open_store` says how to install it
         import MySQLdb  # noqa: F401
@@ -26,12 +26,12 @@ def check_usable(settings: StoreSettings) -> None:
     """Check that a store can be used, before a long preparation, by writing, reading and removing a trial weight.
 
     Raises:
-        StoreError: The library is missing, the service is away or of the wrong kind, or the login or one of its rights
-            is refused.
+        StoreError: The library is missing, the service cannot be reached or is of the wrong kind, or the login or one
+            of its permissions is refused.
     """
     if settings.is_folder:
         return
-    # One weight is enough to use every right that a run needs.
+    # One weight is enough to use every permission that a run needs.
     with closing(open_store(settings, "vcdl-trial", 1)) as store, suppress(StoreLost):  # another trial has removed it
         store.check_service()
         store.create(np.zeros(1, np.float32))

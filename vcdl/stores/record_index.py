@@ -1,4 +1,4 @@
-"""An index from subtasks to the offsets of their records in a file, of 16 bytes a subtask."""
+"""An index from subtasks to the offsets of their records in a file, with 16 bytes for each subtask."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,12 +7,12 @@ _FEW = 1 << 14
 """Newest subtasks that are kept in a dict before they are sorted in among the others: enough that most jobs never sort,
 and few enough that the dict is small."""
 _SHARE = 4
-"""Divisor of the number of subtasks: a sort waits until this part of all is new, so all sorts together cost as much as
-a few."""
+"""Divisor of the number of subtasks: a sort waits until this part of all is new, so that all sorts together cost only
+as much as a few."""
 
 
 class RecordIndex:
-    """Offsets by the Python hash of a subtask.
+    """Offsets, found by the Python hash of a subtask.
 
     Two subtasks may have one hash, so the caller compares the record found.
     """
@@ -35,7 +35,7 @@ class RecordIndex:
             self._sort_in()
 
     def offsets(self, subtask: bytes) -> list[int]:
-        """Return the offsets at which a subtask's record may be; empty if it has none."""
+        """Return the offsets at which a subtask's record may be, or an empty list if it has none."""
         number = hash(subtask)
         begin, end = (int(np.searchsorted(self._hashes, np.int64(number), side)) for side in ("left", "right"))
         return [*self._offsets[begin:end].tolist(), *self._new.get(number, ())]
@@ -44,7 +44,7 @@ class RecordIndex:
         pairs = [(number, offset) for number, offsets in self._new.items() for offset in offsets]
         hashes = np.concatenate([self._hashes, np.array([number for number, _ in pairs], np.int64)])
         offsets = np.concatenate([self._offsets, np.array([offset for _, offset in pairs], np.int64)])
-        # Stable, so that the offsets of equal hashes stay in the order of the log.
+        # Use a stable sort, so that the offsets of equal hashes stay in the order of the log.
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._offsets = hashes[order], offsets[order]
         self._new, self._count = {}, 0

@@ -41,12 +41,12 @@ _ANSWER_S = 20.0
 """Longest wait for an answer, in seconds: enough for a chunk on a slow network. If packets are dropped, an operation
 fails after one such wait, because a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
 _UNCOMMITTED_S = 3600
-"""Seconds after which chunks expire unless a script has made them permanent; longer than any write takes."""
+"""Seconds after which chunks expire unless a script has made them permanent; a write must take less time."""
 _SCANNED = 10_000
 """Fields of the head that Redis scans in one call, so that it is not blocked for long."""
 
-# The first words of Redis' errors. redis-py has no class for most of them, and in a pipeline adds its own words in
-# front.
+# The first words of Redis' errors. redis-py has no class for most of them, and adds its own words in front in a
+# pipeline.
 _NOT_NOW = ("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")
 _LOGIN = ("NOAUTH", "WRONGPASS", "NOPERM")
 
@@ -99,7 +99,7 @@ return redis.call('HMGET', KEYS[2], unpack(ARGV, 3))
 # KEYS: turn. ARGV: the server that has it.
 _LEAVE_TURN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
-# KEYS: head, turn. ARGV: prefix of chunk keys. Chunks that are not committed expire by themselves.
+# KEYS: head, turn. ARGV: prefix of chunk keys. Chunks that are not committed expire automatically.
 _DROP = """
 local head = redis.call('HMGET', KEYS[1], 'generation', 'chunks')
 for i = 0, tonumber(head[2] or '0') - 1 do redis.call('UNLINK', ARGV[1] .. head[1] .. ':' .. i) end
@@ -111,7 +111,7 @@ _HEAD = ("era", "generation", "version", "kept", "size", "chunk_bytes")
 
 
 class RedisStore(ServerStore):
-    """Versioned weights in Redis; any number of processes may use it at once."""
+    """Versioned weights in Redis; any number of processes may use it simultaneously."""
 
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
@@ -143,7 +143,7 @@ class RedisStore(ServerStore):
             facts: dict[str, Any] = self._redis.info()
         if facts.get("role") == "slave":  # temporary: it may become the primary
             raise StoreUnavailable(
-                f"{self._settings} is a replica, which takes no writes: "
+                f"{self._settings} is a replica, which accepts no writes: "
                 f"name its primary, {facts['master_host']}:{facts['master_port']}"
             )
         problem = _problem(facts)
@@ -183,7 +183,7 @@ class RedisStore(ServerStore):
         keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
         with self._translated():
             ask = partial(self._take_turn_script, keys=keys, args=arguments)
-            # Twice the longest turn: by then the turn of a dead server has expired.
+            # Wait up to twice the longest turn: by then the turn of a dead server has expired.
             values: list[bytes | None] | None = wait_until(ask, 2 * self._turn_s, every_s=0.002)
             if values is not None:
                 self._has_turn = True
@@ -196,8 +196,8 @@ class RedisStore(ServerStore):
                 kept: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
             data = opened(kept, len(chunk), head.generation, number)
             if data is None:
-                # Chunks of an old generation are deleted by the next write. Only while the head still names it is a
-                # missing chunk a loss.
+                # Chunks of an old generation are deleted by the next write. A missing chunk is a loss only if the head
+                # still names its generation.
                 now = self._head()
                 if now is not None and now.generation == head.generation:
                     raise self._lost_chunk(number)
@@ -218,7 +218,7 @@ class RedisStore(ServerStore):
     def _records(self, after_version: int) -> list[Applied]:
         prefix = _field("")
         with self._translated():
-            # HSCAN and not HGETALL: Redis serves no other client while it collects all fields of a long job.
+            # Use HSCAN and not HGETALL: Redis serves no other client while it collects all fields of a long job.
             fields = list(self._redis.hscan_iter(self._key("head"), match=f"{prefix}*", count=_SCANNED))
         records = [_decode(field.decode().removeprefix(prefix), record) for field, record in fields]
         return [record for record in records if record.version > after_version]
@@ -229,8 +229,8 @@ class RedisStore(ServerStore):
         arguments += [new.chunk_bytes, chunk_count(new.size, new.chunk_bytes), self._prefix, self._name]
         for record in applied:
             arguments += [_field(record.subtask), record.version, _encode(record)]
-        # Chunks first, under a new name and with an expiry: a kill before the script leaves garbage that expires, and
-        # no half version.
+        # Write the chunks first, under a new name and with an expiry: a kill before the script leaves only garbage that
+        # expires, and no partial version.
         self._write(new, vector)
         with self._translated():
             made = int(self._replace_script(keys=self._keys, args=arguments))
@@ -272,13 +272,13 @@ class RedisStore(ServerStore):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn every exception of redis-py into a StoreError that says what to do."""
+        """Convert every exception of redis-py to a StoreError that says what to do."""
         try:
             yield
         except exceptions.NoPermissionError as error:
             raise StoreError(
-                f"{self._settings} does not let this user do that ({_words(error)}): "
-                "give it the keys and commands that docs/stores.md lists"
+                f"{self._settings} denied this user a permission ({_words(error)}): "
+                "grant it the keys and commands that docs/stores.md lists"
             ) from None
         except exceptions.AuthenticationError as error:
             raise StoreError(
@@ -290,21 +290,23 @@ class RedisStore(ServerStore):
         except exceptions.ConnectionError as error:
             if "CERTIFICATE" in str(error).upper():
                 raise StoreError(
-                    f"{self._settings}: no TLS ({_words(error)}): "
-                    "name its authority in the URL with ca=PATH, and its host by a name of the certificate"
+                    f"{self._settings}: the TLS connection failed ({_words(error)}): "
+                    "name the certificate authority with ca=PATH in the URL, and use a host name in the certificate"
                 ) from None
             raise StoreUnavailable(f"{self._settings} cannot be reached ({_words(error)}): is Redis running?") from None
         except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError) as error:
-            raise StoreUnavailable(f"{self._settings} takes no writes ({_words(error)}): make room, or wait") from None
+            raise StoreUnavailable(
+                f"{self._settings} accepts no writes ({_words(error)}): free memory, or wait"
+            ) from None
         except exceptions.RedisError as error:
             words = _words(error)
             if any(code in words for code in _NOT_NOW):
                 raise StoreUnavailable(
-                    f"{self._settings} takes no writes now ({words}): see the server's log"
+                    f"{self._settings} accepts no writes now ({words}): see the server's log"
                 ) from None
             if any(code in words for code in _LOGIN):
                 raise StoreError(
-                    f"{self._settings} wants a login ({words}): "
+                    f"{self._settings} requires a login ({words}): "
                     f"put it in the URL or the password in {PASSWORD_VARIABLE}"
                 ) from None
             if "DB index" in words:
@@ -330,8 +332,8 @@ def _client(settings: StoreSettings) -> Any:
         socket_timeout=_ANSWER_S,
         socket_connect_timeout=_CONNECT_S,
         protocol=2,
-        # The caller retries with backoff and must learn of a break at once; redis-py would hide it by sending the
-        # command again.
+        # The caller retries with backoff and must learn of a lost connection immediately; redis-py would hide it by
+        # resending the command.
         retry=Retry(NoBackoff(), 0),
         ssl=settings.tls != Tls.OFF,
         ssl_cert_reqs="required" if settings.tls == Tls.VERIFY else "none",
@@ -341,12 +343,12 @@ def _client(settings: StoreSettings) -> Any:
 
 
 def _problem(facts: Mapping[str, Any]) -> str:
-    """Return why a server cannot keep weights, by its INFO; "" if it can."""
+    """Return why a server cannot keep weights, according to its INFO, or "" if it can."""
     mode, policy = facts.get("redis_mode", "standalone"), facts.get("maxmemory_policy", "noeviction")
     if mode == "sentinel":
-        return "is a Sentinel, which keeps no data, and VCDL asks none for the primary: name the primary itself"
+        return "is a Sentinel, which keeps no data, and VCDL does not ask it for the primary: name the primary itself"
     if mode == "cluster":
-        return "is a node of a Redis Cluster, which VCDL does not support: name a server of its own"
+        return "is a node of a Redis Cluster, which VCDL does not support: use a separate Redis server"
     if policy != "noeviction":
         return (
             f"may drop weights when its memory is full: its maxmemory-policy is {policy}; "
@@ -357,7 +359,7 @@ def _problem(facts: Mapping[str, Any]) -> str:
 
 
 def _head_of(values: Sequence[bytes | None]) -> Head | None:
-    """Return the head from the values of `_HEAD`. Raises StoreError if it is damaged."""
+    """Return the head from the values of `_HEAD`, or None if it is incomplete. Raises StoreError if it is damaged."""
     fields = [value for value in values if value is not None]
     if len(fields) < len(_HEAD):
         return None
@@ -369,7 +371,7 @@ def _head_of(values: Sequence[bytes | None]) -> Head | None:
         return Head(era.decode(), generation.decode(), version, kept, size, chunk_bytes)
     except ValueError as error:
         raise StoreError(
-            f"the head of the weights in Redis is damaged ({_words(error)}): put a backup of it back, or delete the "
+            f"the head of the weights in Redis is damaged ({_words(error)}): restore a backup of it, or delete the "
             "run's keys, and the next server restores the weights from a snapshot"
         ) from error
 

@@ -1,8 +1,8 @@
 """The common part of the stores on a server: a small head names the newest generation of chunks.
 
-The head is compared and set. A generation is a random name: equal names mean equal weights, even after a server has
-lost its data and counts versions again. The process keeps the vector that it wrote last, and changes it in place. While
-no other server writes, a fold reads nothing. Memory then has one vector and one chunk.
+The head is changed by compare-and-set. A generation is a random name: equal names mean equal weights, even if a server
+has lost its data and restarts its count of versions. The process keeps the vector that it wrote last, and changes it in
+place. As long as no other server writes, a fold reads nothing, and needs memory for one vector and one chunk.
 """
 
 import secrets
@@ -75,14 +75,14 @@ class ServerStore(WeightStore):
         self._chunk_bytes = chunk_bytes
         self._copy: Vector | None = None
         self._copy_generation = ""
-        """The generation of `_copy`; "" while it is being changed and after a failure."""
+        """The generation of `_copy`, or "" while it is being changed and after a failure."""
         self._seen: Head | None = None
 
     # A backend implements the following methods. Each may raise StoreUnavailable and StoreError.
 
     @abstractmethod
     def _head(self) -> Head | None:
-        """Return the current head; None if the server has nothing of this job."""
+        """Return the current head, or None if the server has nothing of this job."""
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Head | None]:
@@ -94,7 +94,7 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks, the first ones or all, into `out`.
+        """Read a head's chunks into `out`: all, or as many of the first ones as fit.
 
         Raises:
             Conflict: Another server has replaced them.
@@ -118,7 +118,8 @@ class ServerStore(WeightStore):
             new: The head to write; a new era removes all older records.
             vector: The whole vector.
             applied: The records to add.
-            anyway: Overwrite another head than `old`, too. Version and records are then counted from that head's.
+            anyway: Whether to overwrite a head that another server wrote since `old`. Version and records then continue
+                from that head.
 
         Raises:
             Conflict: The head is no longer `old`, or a subtask has a record.
@@ -151,7 +152,7 @@ class ServerStore(WeightStore):
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._check_size(vector.size)
         old = self._undisturbed(self._head)
-        # Another server has restored the store since this one found it lost. Its weights have newer updates by now,
+        # Another server has restored the store since this one found it lost. By now its weights contain newer updates,
         # which this vector lacks.
         if old is not None and self._seen is not None and old.era != self._seen.era:
             return False
@@ -160,8 +161,8 @@ class ServerStore(WeightStore):
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         expected = self.expected()
-        # A `strong` server waits for its turn: of two that fold the same version, one does so in vain. An eventual one
-        # never waits, which is its purpose.
+        # A `strong` server waits for its turn, because of two servers that fold the same version one works for nothing.
+        # An eventual server never waits, which is its purpose.
         with self._snapshot() if self.overwrites else self._turn() as head:
             yield _ServerTransaction(self, self._known(head, expected))
 
@@ -169,9 +170,11 @@ class ServerStore(WeightStore):
         """Return a head's weights, to be changed in place, reading them only if this process lacks them."""
         if self._copy is None:
             self._copy = np.empty(self._size, np.float32)
-        # The generation and not the version: a server that lost its data counts versions again (decision 005).
+        # Compare the generation and not the version: a server that lost its data restarts its count of versions
+        # (decision 005).
         if self._copy_generation != head.generation:
-            # Unknown until the commit: a fold that fails in between leaves a vector that belongs to no version.
+            # It stays unknown until the commit: a fold that fails in between leaves a vector that belongs to no
+            # version.
             self._copy_generation = ""
             self._load(head, self._copy)
         self._copy_generation = ""
@@ -186,8 +189,8 @@ class ServerStore(WeightStore):
         """
         if self._copy is None:
             raise StoreError("nothing to commit: this is a bug in vcdl")
-        # Counted from the head that was read, while the version is counted from the present one. The difference of the
-        # two is the number of lost updates.
+        # `kept` continues from the head that was read, while the version continues from the current head. Their
+        # difference is the number of lost updates.
         kept = head.kept + version - head.version
         new = replace(head, generation=fresh_name(), version=version, kept=kept)
         made = self._replace(head, new, self._copy, applied, anyway=self.overwrites)
@@ -217,7 +220,9 @@ class ServerStore(WeightStore):
             except Conflict:  # or a deadlock with a server that creates another job
                 if self._undisturbed(self._head) != old:
                     return False
-        raise StoreUnavailable(f"{self._settings} is busy with others: job {self._job} could not be put there")
+        raise StoreUnavailable(
+            f"{self._settings} is busy with other servers: job {self._job} could not be stored there; try again"
+        )
 
     def _undisturbed(self, call: Callable[[], T]) -> T:
         """Repeat a call until no other server interferes, and return its result.
@@ -230,12 +235,14 @@ class ServerStore(WeightStore):
                 return call()
             except Conflict:
                 continue
-        raise StoreUnavailable(f"{self._settings} is busy with others, {_TRIES} times in a row: run fewer servers")
+        raise StoreUnavailable(
+            f"{self._settings} was changed by other servers {_TRIES} times in a row: run fewer servers"
+        )
 
     def _read(self, size: int) -> tuple[int, Vector]:
         expected = self.expected()
-        # Without a turn first, so that a reader does not delay the servers. It takes a turn only if they always
-        # interfere.
+        # First try without a turn, so that a reader does not delay the servers. Take a turn only if they interfere each
+        # time.
         for _ in range(3):
             try:
                 with self._snapshot() as head:
@@ -250,14 +257,18 @@ class ServerStore(WeightStore):
         return self._undisturbed(alone)  # others write faster than this one reads: make them wait
 
     def _newest(self) -> Head:
-        """Return the newest head. Raises Conflict, and whatever `_known` raises."""
+        """Return the newest head, after checking it.
+
+        Raises:
+            Conflict: Another server interfered.
+        """
         expected = self.expected()
         with self._snapshot() as head:
             return self._known(head, expected)
 
     def _copied(self, head: Head, size: int) -> tuple[int, Vector]:
         """Return a head's version and the first `size` numbers of its vector, without reading later chunks."""
-        # Whole chunks are read, as each has one seal.
+        # Read whole chunks, because each has one seal.
         chunk = head.chunk_bytes // 4
         out = np.empty(min(self._size, -(-size // chunk) * chunk), np.float32)
         if self._copy is not None and self._copy_generation == head.generation:
@@ -269,7 +280,8 @@ class ServerStore(WeightStore):
     def _lost_chunk(self, number: int) -> StoreLost:
         """Return the error for a chunk that was evicted, removed by hand or truncated; VCDL never does that."""
         return StoreLost(
-            f"chunk {number} of job {self._job} in {self._settings} is gone or damaged: restore the newest snapshot"
+            f"chunk {number} of job {self._job} in {self._settings} is missing or damaged: the weights must be "
+            "restored from a snapshot"
         )
 
     def _known(self, head: Head | None, expected: Expected) -> Head:
@@ -281,8 +293,8 @@ class ServerStore(WeightStore):
         """
         if head is None:
             raise StoreLost(
-                f"{self._settings} has no weights of job {self._job}: it has lost its memory, or never had them; "
-                "restore the newest snapshot"
+                f"{self._settings} has no weights of job {self._job}: the server lost its memory, or never had them; "
+                "they must be restored from a snapshot"
             )
         self._check_size(head.size)
         self._seen = head

@@ -51,13 +51,13 @@ class StoreKind:
     """The function `module:name` that opens such a store, imported when needed: (settings, job, size, state=…) →
     WeightStore."""
     port: int | None = None
-    """The usual port of a server; None: it is no server, and the URL is `SCHEME:PATH`."""
+    """The usual port of a server, or None if it is not a server and the URL is `SCHEME:PATH`."""
     database: str = ""
     """The database of a URL that names none."""
     fault: Callable[["StoreSettings"], str | None] = lambda settings: None
     """A function that returns the fault in a URL's settings, or None."""
     over_tls: str | None = None
-    """The scheme of the same store with `tls=verify`; None: it has none."""
+    """The scheme of the same store with `tls=verify`, or None if it has none."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class StoreSettings:
     user: str = ""
     password: str = field(default="", repr=False)
     database: str = ""
-    """Its database: for Redis a number, 0 when empty; for MariaDB a name."""
+    """Its database: a name for MariaDB, a number for Redis (0 if empty)."""
     socket: str = ""
     tls: Tls = Tls.OFF
     ca: str = ""
@@ -86,7 +86,7 @@ class StoreSettings:
         Args:
             url: The job file's URL, or "".
             consistency: `strong` or `eventual`.
-            environment: Environment variables; None: those of this process.
+            environment: Environment variables. Without it none are used.
 
         Raises:
             StoreError: The URL is invalid; the message never contains the password.
@@ -102,7 +102,7 @@ class StoreSettings:
         try:
             return cls._of_url(url, level, environment.get(PASSWORD_VARIABLE, ""))
         except ValueError:  # its own text may quote a part of the password
-            raise StoreError(f"store: the URL is not valid (in a password, write @ : / ? # as %XX); {_HOW}") from None
+            raise StoreError(f"store: the URL is invalid (in a password, write @ : / ? # as %XX); {_HOW}") from None
 
     @classmethod
     def _of_url(cls, url: str, consistency: Consistency, password: str) -> Self:
@@ -182,7 +182,7 @@ def _kind_of(scheme: str) -> tuple[StoreKind, Tls]:
         StoreError: The scheme is unknown.
     """
     if scheme not in STORES:
-        raise StoreError(f"store: the URL must begin with one of {', '.join(STORES)}; {_HOW}; {STORES.how_to_add}")
+        raise StoreError(f"store: the URL must start with one of {', '.join(STORES)}; {_HOW}; {STORES.how_to_add}")
     try:
         kind = STORES[scheme]
     except PluginError as error:
@@ -198,7 +198,7 @@ def _login_is_missing(settings: StoreSettings) -> str | None:
 def _number_is_wrong(settings: StoreSettings) -> str | None:
     if (settings.database or "0").isdecimal():
         return None
-    return "what follows the host of a redis:// URL is the number of a database: redis://HOST/0"
+    return "a redis:// URL has the number of a database after the host: redis://HOST/0"
 
 
 FILE = StoreKind("file", opens="vcdl.stores.file:FileStore.of_job")
@@ -210,7 +210,7 @@ MYSQL = StoreKind("mysql", opens="vcdl.stores.mysql:MysqlStore", port=3306, faul
 
 def _wrong(name: str, found: object) -> str | None:
     if not isinstance(found, StoreKind):
-        return "is no vcdl.stores.settings.StoreKind"
+        return "is not a vcdl.stores.settings.StoreKind"
     both = "both names must be the same"
     return None if name in (found.scheme, found.over_tls) else f"calls itself {found.scheme!r}: {both}"
 

@@ -28,17 +28,18 @@ class WeightSlots:
         return _SLOTS * 4 * self._size
 
     def make(self, vector: Vector) -> None:
-        """Make the file, with a vector in slot 0 and zeros in slot 1.
+        """Create the file, with a vector in slot 0 and zeros in slot 1.
 
         It is allocated as a whole, so that a disk which fills up later still has room for every update.
         """
         with self._path.open("wb") as file:
             if self._size:
-                # A sparse file would find a full disk in the middle of a fold, and later than its commit is promised.
+                # With a sparse file, a full disk would be found in the middle of a fold, or even after its commit.
                 os.posix_fallocate(file.fileno(), 0, self.size_bytes)
             file.write(np.ascontiguousarray(vector, np.float32).data)
             file.flush()
-            # Once, when the file is made. Folds never sync: a kill loses nothing of the page cache (decision 002).
+            # Sync once, when the file is created. Folds never sync, because a kill loses nothing of the page cache
+            # (decision 002).
             os.fsync(file.fileno())
 
     @contextmanager
@@ -53,8 +54,8 @@ class WeightSlots:
             size_bytes = os.fstat(descriptor).st_size
             if size_bytes != self.size_bytes:
                 raise StoreError(
-                    f"the weight store holds {size_bytes} bytes, this model needs {self.size_bytes}: "
-                    "the folder belongs to a job with another model"
+                    f"the weight store has {size_bytes} bytes, but this model needs {self.size_bytes}: "
+                    "the folder belongs to a job with another model; choose another folder or job name"
                 )
             yield OpenedSlots(descriptor, self._size)
         finally:
@@ -75,7 +76,7 @@ class OpenedSlots:
             # Linux moves at most 2 GiB in a call, so a large model takes several.
             done_bytes = os.preadv(self._descriptor, [missing], at)
             if not done_bytes:
-                raise OSError(errno.EIO, "the file was cut short while it was read")
+                raise OSError(errno.EIO, "the file became shorter while it was being read")
             missing, at = missing[done_bytes:], at + done_bytes
 
     def write(self, slot: int, begin: int, numbers: Vector) -> None:

@@ -135,7 +135,7 @@ class JobTrust:
         return all(host in hosts for host in (*at_work, *self.known))
 
     def tries_allowed(self, tries: int) -> float:
-        """Return how many failures of a subtask end the job; infinite where the server then trains it itself."""
+        """Return how many failures of a subtask end the job; infinity if the server then trains it itself."""
         return math.inf if self.plan.verifies else tries
 
     # -- versions
@@ -173,5 +173,5 @@ class JobTrust:
         return self.watch.wants_measure_of(version)
 
     def is_verified(self, version: int) -> bool:
-        """Return whether the last epoch's uploads were verified as well: a liar may have waited for them."""
+        """Return whether the last epoch's uploads were verified, too, because a liar may have waited for them."""
         return not self.plan.verifies or self.verified >= version

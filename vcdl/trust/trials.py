@@ -89,7 +89,7 @@ class Trials:
         return None
 
     def _tried(self, workunit: str, created: WorkunitCreated) -> SubtaskTried | None:
-        """Train for a time slice; return None while unfinished, else the attempt's event with any failure's reason."""
+        """Train for a time slice; return the attempt's event with the reason of a failure, or None if unfinished."""
         folder, error = self._run.folder, ""
         try:
             subtask = staged(self._run, WorkunitName.parse(workunit), created.rate, created.begins)

@@ -254,7 +254,7 @@ class Verification:
         self._check = None
 
     def _end_of_verification(self) -> list[Event]:
-        """Return, once all epochs are closed, the event that no further upload is to be drawn."""
+        """Return the event that no further upload will be drawn, once all epochs are closed and it is due."""
         version = self._history.version
         if not self._is_closing or version <= self._ended:
             return []
