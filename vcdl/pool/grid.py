@@ -38,9 +38,9 @@ _POLL_S = 0.02  # seconds between two reads of heartbeats: a fraction of the sho
 _SHORTEST_LOOK_S = 0.1  # seconds between two reads of a pilot, so that many of them do not overload a file server
 _JUDGES_EVERY_S = 10.0  # seconds between two reads of the journal for strangers in quarantine, who get no work
 _LOOKS_PER_S = 1000.0
-"""Reads a second of all waiting pilots together, so that they do not overload a file server."""
+"""Reads a second of all waiting pilots together, at most, so that they do not overload a file server."""
 _VANISHED = 3
-"""Pilots that may vanish with one workunit before it counts as failed: the workunit may be what kills them."""
+"""Pilots that may vanish with one workunit before it counts as failed: the workunit itself may be what kills them."""
 _REASON_CHARACTERS = 500
 
 
@@ -54,7 +54,7 @@ def _errors_of(pool: PoolFolder) -> Iterator[None]:
 
 
 class PoolGrid(FolderGrid):
-    """A grid of pilots that come and go. Used by one thread; `close` notifies them that the run is paused."""
+    """A grid of pilots that come and go. Not thread-safe. `close` notifies them that the run is paused."""
 
     def __init__(self, folder: RunFolder, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare the grid; `clock` must not count a machine's sleep, in which heartbeats are not read."""
@@ -114,7 +114,7 @@ class PoolGrid(FolderGrid):
             self._say(newest_version=version, newest_params=path)
 
     def pause(self) -> None:
-        """Announce that the run is paused; pilots keep training, and leave results in their mailboxes."""
+        """Announce that the run is paused. Pilots finish their tasks and leave results in their mailboxes."""
         with _errors_of(self._pool):
             self._say(state="paused")
 
@@ -200,10 +200,10 @@ class PoolGrid(FolderGrid):
         had = workunit in pilot.tasks
         if had:
             pilot.tasks.remove(workunit)
-        # Otherwise it is superseded: another pilot has it, or it is no longer wanted.
+        # Otherwise the result is superseded: another pilot has it, or it is no longer wanted.
         if had and workunit in self._known and workunit not in self._outcomes:
             if ending.suffix == ".h5":
-                # It may have trained the task between two reads of heartbeats; then it had the other files already.
+                # It may have trained the task between two reads of heartbeats; then it already had the other files.
                 staged = self._known[workunit]
                 self._note_sent(pilot, workunit, staged.params.stat().st_size if staged is not None else 0)
                 self._take_upload(pilot, ending)
@@ -336,7 +336,7 @@ class PoolGrid(FolderGrid):
     def _new(self, name: str, now_s: float) -> KnownPilot:
         """Return the record of a new pilot.
 
-        Strangers are judged by machine, so that a restart does not make one new again.
+        Strangers are judged by machine, so that a restarted pilot does not count as a new host.
         """
         host = host_of(name) if self._job.is_for_strangers else name
         return KnownPilot(name, self._pool.mailbox(name), host, heard_s=now_s, since_s=now_s)
@@ -380,7 +380,7 @@ class PoolGrid(FolderGrid):
         seen = self._pool.read_driver()
         if not at_once and seen is not None and seen.id != self._driver.id:
             raise GridError(
-                f"process {seen.pid} on {seen.machine} drives {self._folder.path} now: this one ends; nothing is lost"
+                f"process {seen.pid} on {seen.machine} drives {self._folder.path} now: this one stops; nothing is lost"
             )
         self._say(beat=self._driver.beat + 1, look_s=max(_SHORTEST_LOOK_S, len(self._pilots) / _LOOKS_PER_S))
 
@@ -393,7 +393,7 @@ class PoolGrid(FolderGrid):
 
 
 def _reason(ending: Path) -> str:
-    """Return the reason that a pilot gives for a failure. Raises OSError."""
+    """Return a pilot's text about a failure. Raises OSError."""
     try:
         return read_some(ending, 4 * _REASON_CHARACTERS).decode(errors="replace")[:_REASON_CHARACTERS]
     except NotRegular as error:

@@ -30,7 +30,7 @@ class KnownPilot:
         return bool(self.tasks) and self.tasks[-1] != self.training
 
     def take_back(self) -> str:
-        """Take its next task back; return the workunit, or "" if there is none or the pilot was faster."""
+        """Withdraw its next task; return the workunit, or "" if there is none or the pilot was faster."""
         with suppress(FileNotFoundError), self.mailbox.held() as mailbox:
             return mailbox.take_back()
         return ""

@@ -42,20 +42,21 @@ from vcdl.files.shared import NotRegular, discard, held, regular
 from vcdl.wire.workunit import NAME_FORM
 
 FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
-"""The files of a run that a subtask needs, and no others: all in folders in which only the run's own user writes."""
+"""The only files of a run that a subtask needs: all are in folders in which only the run's own user writes."""
 KEY_HEADER = "X-Pilot-Key"
 """The HTTP header with the key of a pilot's machine."""
 _MARK_DIGITS = 16
-"""Digits of 64 bits: to find a key for the mark of another machine takes about 10^19 tries."""
+"""Digits of 64 bits: so that finding a key for another machine's mark takes about 10^19 tries."""
 _PILOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MOST_BYTES = 1 << 20
-"""Longest message, as a workunit's description is the largest part of one."""
+"""Longest message; a workunit's description is the largest part, so this is enough."""
 _MOST_FILE_BYTES = 16 << 30
 """Largest file that a pilot fetches, so that none fills a shared disk: weights of 4 billion numbers."""
 _ENDING = re.compile(rf"{NAME_FORM}\.(?:h5|failed|back)")
 _DRIVER_BYTES = 1024
 _POUR_S, _BLOCK_BYTES = 5.0, 1 << 20
-"""Seconds and bytes of a piece of a copy, as a pilot must send heartbeats within its lease, however large the file."""
+"""Seconds and bytes of a piece of a copy, since a pilot must send heartbeats within its lease, however large the file.
+"""
 T = TypeVar("T", bound=msgspec.Struct)
 Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_FORM}\Z", max_length=200)]
 """A workunit's name."""
@@ -65,7 +66,7 @@ class Driver(msgspec.Struct, frozen=True):
     """A run's notice to its pilots."""
 
     id: str
-    """A name of the process that drives the run, drawn at its start."""
+    """A random name of the process that drives the run."""
     machine: str
     pid: int
     beat: int
@@ -78,7 +79,7 @@ class Driver(msgspec.Struct, frozen=True):
     """Whether the job has code of its own, which a pilot may refuse to run."""
     newest_version: int = 0
     newest_params: str = ""
-    """Path of the newest weights within the run's folder; empty: none are offered."""
+    """Path of the newest weights within the run's folder, or an empty string if none are offered."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -97,13 +98,13 @@ class Message(msgspec.Struct, frozen=True):
     pilot: str
     beat: int
     training: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{NAME_FORM})?\Z")] = ""
-    """The workunit that it trains; empty: it waits for one."""
+    """The workunit that it trains, or an empty string if it waits for one."""
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     is_fetching: bool = False
     """Whether it is still fetching that task's files."""
     bytes_down: Annotated[int, msgspec.Meta(ge=0, le=8 * _MOST_FILE_BYTES)] = 0
-    """Bytes that it copied for that task. A journal with a number beyond 64 bits could not be read again, and the sum
-    of all must fit as well."""
+    """Bytes that it copied for that task. The limit keeps the sum of all within 64 bits, because a journal with a
+    larger number could not be read."""
     is_leaving: bool = False
 
 
@@ -124,13 +125,13 @@ def host_of(pilot: str) -> str:
 
 
 def mark_of(key: str) -> str:
-    """Return the part of a machine's key in its pilots' names. No other key with this mark can be found."""
+    """Return the part of a machine's key in its pilots' names. It is infeasible to find another key with this mark."""
     return hashlib.sha256(key.encode()).hexdigest()[:_MARK_DIGITS]
 
 
 @dataclass(frozen=True)
 class Mailbox:
-    """The folder of one pilot."""
+    """The mailbox of one pilot: a folder. All methods raise OSError."""
 
     path: Path
 
@@ -139,18 +140,18 @@ class Mailbox:
 
     @contextmanager
     def held(self) -> Iterator["Mailbox"]:
-        """Hold the mailbox's folder open, and yield the mailbox in it. Raises OSError."""
+        """Hold the mailbox's folder open, and yield the mailbox in it."""
         with held(self.path.parents[1], *self.path.parts[-2:]) as path:
             yield Mailbox(path)
 
     # -- the run's side; all calls raise OSError
 
     def give(self, task: Assignment) -> None:
-        """Assign the pilot's next task. Raises FileNotFoundError if the mailbox is gone."""
+        """Assign the pilot's next task. FileNotFoundError means that the pilot has left."""
         _write(self._next, task)
 
     def take_back(self) -> str:
-        """Take the next task back; return its workunit, or "" if there is none or the pilot was faster."""
+        """Withdraw the next task; return its workunit, or "" if there is none or the pilot was faster."""
         back = self.path / "back.json"
         task = _read(back, Assignment) if _moved(self._next, back) else None
         return "" if task is None else task.workunit
@@ -175,7 +176,7 @@ class Mailbox:
         self.path.mkdir()
 
     def taken(self) -> Assignment | None:
-        """Return the task that was taken and has no result yet; None if there is none."""
+        """Return the task that was taken and has no result yet, or None if there is none."""
         return _read(self._taken, Assignment)
 
     def take(self) -> Assignment | None:
@@ -187,7 +188,7 @@ class Mailbox:
         return _read(self._taken, Assignment)
 
     def dropped(self) -> str:
-        """Return the workunit that is no longer wanted; empty if there is none."""
+        """Return the workunit that is no longer wanted, or "" if there is none."""
         if "drop.json" not in _names_now(self.path):
             return ""
         drop = _read(self.path / "drop.json", Drop)
@@ -206,7 +207,7 @@ class Mailbox:
             ending = self.path / f"{workunit}{'.back' if update is None else '.failed'}"
             with atomic_write(ending) as temporary, temporary.open("xb") as file:
                 file.write((update or "").encode(errors="replace"))
-        # After the result: a pilot that is killed in between has delivered it.
+        # Remove the task after the result is delivered: if the pilot is killed in between, it has delivered it.
         self.forget(workunit)
         return True
 
@@ -218,7 +219,7 @@ class Mailbox:
 
 @dataclass(frozen=True)
 class PoolFolder:
-    """The folder of a pool."""
+    """The folder of a pool. All methods raise OSError."""
 
     path: Path
     shortest_look_s = 0.02
@@ -234,19 +235,19 @@ class PoolFolder:
 
     @property
     def where(self) -> str:
-        """The run, in words for messages."""
+        """The run, as text for messages."""
         return str(self.run)
 
     def file_identity(self, path: str) -> str:
-        """Return a text that changes when the file at this path of the run changes. Raises OSError."""
+        """Return a text that changes when the file at this path of the run changes."""
         source = self.run / path
         found = source.stat()
         return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
 
     def copy(self, path: str, part: Path) -> bool:
-        """Continue the copy of a file of the run; return whether `part` is complete now. Raises OSError."""
+        """Continue the copy of a file of the run; return whether `part` is complete now."""
         with (self.run / path).open("rb") as source:
-            # A copy is made in pieces of some seconds, between two heartbeats.
+            # Each call copies for some seconds, between two heartbeats.
             source.seek(part.stat().st_size if part.exists() else 0)
             return pour(source, part)
 
@@ -258,18 +259,18 @@ class PoolFolder:
         return Mailbox(self.mailboxes / pilot)
 
     def make(self) -> None:
-        """Create the folder with its parts. Raises OSError."""
+        """Create the folder with its parts."""
         for folder in (self._heartbeats, self.path / "read", self.mailboxes):
             folder.mkdir(parents=True, exist_ok=True)
 
     def read_driver(self) -> Driver | None:
-        """Return the run's notice; None if there is none yet. Raises OSError."""
+        """Return the run's notice, or None if there is none yet."""
         return _read(self._driver, Driver)
 
     def write_driver(self, driver: Driver) -> None:
-        """Write the run's notice to all pilots. Raises OSError."""
-        # Over the old content, so that a machine that caches which file has this name sees the new one. Always of equal
-        # length, so that a reader never finds the end of a longer notice behind a shorter one.
+        """Write the run's notice to all pilots."""
+        # Overwrite the old content in place, so that a machine that caches file handles sees the new content. The
+        # length is constant, so that a reader never finds the end of a longer notice after a shorter one.
         content = msgspec.json.encode(driver).ljust(_DRIVER_BYTES)
         descriptor = regular(self._driver, os.O_WRONLY | os.O_CREAT)
         try:
@@ -278,12 +279,14 @@ class PoolFolder:
             os.close(descriptor)
 
     def ring(self, message: Message) -> None:
-        """Send a pilot's heartbeat; it replaces an unread one. Raises OSError."""
+        """Send a pilot's heartbeat; it replaces an unread one."""
         with held(self.path, "bell") as heartbeats:
             _write(heartbeats / f"{message.pilot}.json", message)
 
     def rung(self) -> list[Message]:
-        """Return and remove the heartbeats since the last call, sorted by pilot. Other files are removed, too.
+        """Remove and return the heartbeats since the last call, by pilot.
+
+        Files that are not heartbeats are removed, too.
 
         Raises:
             OSError: The folder cannot be used.
@@ -294,7 +297,7 @@ class PoolFolder:
                 pilot, suffix = os.path.splitext(name)
                 if name.startswith("."):  # a message that is being written
                     continue
-                # Moved before it is read: a heartbeat that arrives meanwhile is another file, and stays. To a new name:
+                # Move it before reading: a heartbeat that arrives later is another file, and stays. Use a new name:
                 # a folder that cannot be removed must not block a later heartbeat.
                 read = folder / secrets.token_hex(8)
                 if not _moved(heartbeats / name, read):
@@ -306,18 +309,22 @@ class PoolFolder:
         return messages
 
     def pilots(self) -> list[str]:
-        """Return the pilots that have a mailbox. Raises OSError."""
+        """Return the pilots that have a mailbox."""
         with held(self.path, "desks") as mailboxes:
             return sorted(filter(is_pilot, os.listdir(mailboxes)))
 
     def remove(self, pilot: str) -> None:
-        """Remove a pilot's mailbox, and with it its right to deliver results."""
+        """Remove a pilot's mailbox, so that it can no longer deliver results."""
         with suppress(OSError), held(self.path, "desks") as mailboxes:
             discard(mailboxes / pilot)
 
 
 def pour(source: IO[bytes], part: Path) -> bool:
-    """Append a source to a file for some seconds; return whether all of it was copied. Raises OSError."""
+    """Append a source to a file for some seconds; return whether all of it was copied.
+
+    Raises:
+        OSError: A file cannot be read or written, or is too large.
+    """
     until_s = time.monotonic() + _POUR_S
     with part.open("ab", buffering=0) as sink:
         while block := source.read(_BLOCK_BYTES):
@@ -335,7 +342,7 @@ def pour(source: IO[bytes], part: Path) -> bool:
 
 
 def _names_now(folder: Path) -> list[str]:
-    """Return the names in a folder, changing it first so that network file systems list it afresh."""
+    """Return the names in a folder, changing it first so that network file systems do not answer from a cache."""
     one, other = folder / ".look.0", folder / ".look.1"
     if not _moved(one, other) and not _moved(other, one):
         with suppress(FileExistsError):  # made by another thread, or a link that must not be followed
@@ -349,7 +356,7 @@ def _write(path: Path, message: msgspec.Struct) -> None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """Return a decoded message; None if it is missing or invalid. Raises OSError."""
+    """Return a decoded message, or None if it is missing or invalid."""
     try:
         return msgspec.json.decode(read_some(path, _MOST_BYTES + 1), type=kind)
     except (FileNotFoundError, NotRegular, ValueError, RecursionError):  # also bytes that are no UTF-8
@@ -357,13 +364,17 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def read_some(path: Path, most_bytes: int) -> bytes:
-    """Read the beginning of a regular file. Raises OSError."""
+    """Read the beginning of a regular file.
+
+    Raises:
+        OSError: The file cannot be read, or is not a regular file.
+    """
     with open(path, "rb", opener=regular) as file:
         return file.read(most_bytes)
 
 
 def _deliver(update: Path, target: Path) -> None:
-    """Move an update. From another disk it is copied, and gets its name once it is complete."""
+    """Move an update. From another disk, copy it; it gets its name once it is complete."""
     try:
         update.rename(target)
     except OSError as error:

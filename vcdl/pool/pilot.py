@@ -22,7 +22,7 @@ from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, OUTPU
 _FILES = frozenset({*INPUT_FILES, FROZEN_FILE}) - {DESCRIPTION_FILE}
 """The files of a subtask without its description, by their names in its slot."""
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
-"""Errors of a shared file that do not pass by waiting."""
+"""Errors of a shared file that waiting does not resolve."""
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
 _EAGER_S = 0.5
@@ -46,7 +46,7 @@ class Worker(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
-        """Wait for events of vcdl.client.worker; `{"event": "died", "how": …}` after its end.
+        """Wait for events of vcdl.client.worker; `{"event": "died", "how": …}` after the worker's end.
 
         Raises:
             GridError: No worker can be started.
@@ -92,17 +92,17 @@ class Pilot:
     scratch: Path
     """A folder on this machine, for the files of the task and those that are kept for the next ones."""
     idle_s: float
-    """Seconds without news of the run, or of a pause, after which the pilot leaves."""
+    """Seconds without a sign that a process drives the run, after which the pilot leaves."""
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     why_left: str = ""
-    """Why it left without being asked to; empty if it was asked to, or the job is over."""
+    """Why it left without being asked to, or an empty string if it was asked to or the job is over."""
     is_over: bool = False
     """Whether the job is over."""
     _task: Assignment | None = None
     _lacks: dict[str, str] | None = None
-    """Name → path of the files that are still to be fetched, as in `Assignment.files`; None: the worker has the task.
-    """
+    """Name → path of the files that are still to be fetched, as in `Assignment.files`, or None if the worker has the
+    task."""
     _newest: Driver | None = None
     """The run's offer of newest weights when all of the task's files were fetched."""
     _fraction: float = 0.0
@@ -115,10 +115,10 @@ class Pilot:
     _reads_driver_at_s: float = 0.0
     _driver: Driver | None = None
     _heard_s: float | None = None
-    """When the run's notice last changed; None: it was not read yet."""
+    """When the run's notice last changed, or None if it was not read yet."""
     _ending: Callable[[], bool] | None = None
-    """A function that delivers the task's result, kept until the shared folder can be written again; None: there is
-    none."""
+    """A function that delivers the task's result, kept until the shared folder can be written again, or None if there
+    is none."""
     _tries: Attempts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,7 +133,7 @@ class Pilot:
             self.worker.send(do="finish")
 
     def step(self, timeout_s: float) -> bool:
-        """Do what is due, waiting at most `timeout_s`; return False once it has left.
+        """Do what is due, waiting up to `timeout_s`; return False once the pilot has left.
 
         Raises:
             GridError: No worker can be started.
@@ -223,7 +223,7 @@ class Pilot:
             self._is_leaving = self.is_over = True
             if self._task is not None:  # its result is no longer wanted
                 self._stop()
-        # A changed counter and not the file's time: the clocks of two machines are never compared.
+        # Compare a counter and not the file's time: the clocks of two machines are never compared.
         if driver.state == "running" and (before is None or (before.id, before.beat) != (driver.id, driver.beat)):
             self._heard_s = now_s
 
@@ -243,7 +243,7 @@ class Pilot:
                 if task is not None:
                     self._begin(task)
             elif self._task is not None and mailbox.dropped() == self._task.workunit:
-                self._forget("the run does not want it any more")
+                self._forget("the run no longer wants it")
                 mailbox.forget(self._task.workunit)
         except FileNotFoundError:
             self._arrive()
@@ -266,7 +266,7 @@ class Pilot:
             if not ending():
                 return
         except FileNotFoundError:
-            self.say("the run has given this pilot up: what it trained last is of no use")
+            self.say("the run has given this pilot up: its last result is discarded")
         self._ending = None
         self._rings_at_s = self._looks_at_s = 0.0
         self._is_eager_until_s = self.clock() + _EAGER_S
@@ -295,7 +295,7 @@ class Pilot:
 
     def _begin(self, task: Assignment) -> None:
         slot = self.scratch / "slot"
-        # Files of the last task. A checkpoint among them would not fit, as the description is another.
+        # These are files of the last task. A checkpoint among them would not match the new description.
         shutil.rmtree(slot, ignore_errors=True)
         self._task, self._lacks, self._newest = task, dict(task.files), None
         self._fraction, self._bytes_down, self._rings_at_s = 0.0, 0, 0.0
@@ -318,8 +318,8 @@ class Pilot:
             if not self._fetch_newest(task, slot):
                 return
         except OSError as error:
-            # A fault of this machine ends the task or the pilot. For one of the shared folder the pilot waits, as it
-            # affects all pilots alike.
+            # A fault of this machine ends the task or the pilot. For a fault of the shared folder the pilot waits,
+            # because it affects all pilots.
             is_here = str(error.filename).startswith(str(self.scratch))
             if error.errno in DISK_FULL and (is_here or error.filename is None):
                 self._leave_for_want_of_room()
@@ -333,7 +333,8 @@ class Pilot:
 
     def _fetch_file(self, path: str, target: Path) -> bool:
         """Continue to fetch a file of the run, or link the cached one; return whether it is complete."""
-        # By path, size and time, which change with the content: model and shards are fetched once for all tasks.
+        # Identify the file by path, size and time, which change with the content: model and shards are fetched once for
+        # all tasks.
         kept = self.scratch / "kept" / hashlib.sha256(self.pool.file_identity(path).encode()).hexdigest()
         if not kept.exists():
             if not self._copy(path, kept.with_suffix(".part")):
@@ -364,7 +365,7 @@ class Pilot:
         Returns:
             Whether they are complete, or not needed.
         """
-        # One offer for the whole copy, although the run may publish newer weights while it is made in pieces.
+        # Use one offer for the whole copy, although the run may publish newer weights during the copy.
         driver = self._newest = self._newest or self.pool.read_driver()
         if driver is None or not FETCHED.fullmatch(driver.newest_params):
             return True
@@ -378,9 +379,9 @@ class Pilot:
         try:
             if not self.pool.copy(driver.newest_params, part):
                 return False
-        except FileNotFoundError:  # there are newer ones by now; those that came will do
+        except FileNotFoundError:  # newer weights replaced it: start from the task's own weights
             return True
         part.replace(slot / NEWEST_FILE)
-        # The version last: its existence means that the weights' file is complete.
+        # Write the version last: its existence means that the weights' file is complete.
         (slot / VERSION_FILE).write_text(str(driver.newest_version))
         return True

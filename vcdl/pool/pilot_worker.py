@@ -22,7 +22,7 @@ class PilotWorker:
         Args:
             threads: Threads that it may use.
             log: The file for its output.
-            allows_code: It may run the code of a job.
+            allows_code: Whether it may run the code of a job.
         """
         self._allows_code = allows_code
         self._threads = threads
@@ -60,7 +60,7 @@ class PilotWorker:
         return [*events, {"event": "died", "how": self._replace()}] if dead else events
 
     def close(self) -> None:
-        """Kill the worker process; what it is training is lost back to its checkpoint."""
+        """Kill the worker process; its training since the last checkpoint is lost."""
         self._process.kill()
 
     def _start(self) -> WorkerProcess:

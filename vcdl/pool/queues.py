@@ -1,7 +1,7 @@
 """Batch queues by their commands, and scripts that submit a pilot, to be edited.
 
-`keep` keeps a number of pilots in a queue, and cancels them at its end. It knows them, even after a kill, by a name
-that follows from the run's folder.
+`keep` keeps a number of pilots in a queue, and cancels them when it ends. It recognises them, even after a kill, by a
+name that is derived from the run's folder.
 """
 
 import hashlib
@@ -66,7 +66,9 @@ class BatchQueue:
                 arguments, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL
             )
         except FileNotFoundError as error:
-            raise GridError(f"there is no {arguments[0]} here: run this where the queue's commands are") from error
+            raise GridError(
+                f"there is no {arguments[0]} here: run this on a machine that has the queue's commands"
+            ) from error
         except subprocess.TimeoutExpired as error:
             raise GridUnavailable(f"{arguments[0]} has not answered for {_TIMEOUT_S:g} s") from error
         if done.returncode:
@@ -106,7 +108,7 @@ def script(kind: str, run: Path) -> str:
     """
     run = run.resolve()
     if not str(run).isprintable():
-        raise RunFolderError(f"{str(run)!r} has a character that no script can hold: rename it")
+        raise RunFolderError(f"{str(run)!r} contains a character that a script cannot contain: rename the folder")
     # HTCondor expands `$(…)` and ends an argument at a quote: a folder's name must do neither.
     in_condor = str(run).replace("'", "''").replace('"', '""').replace("$", "$(DOLLAR)")
     return _SCRIPTS[kind].format(

@@ -295,9 +295,7 @@ class RedisStore(ServerStore):
                 ) from None
             raise StoreUnavailable(f"{self._settings} cannot be reached ({_words(error)}): is Redis running?") from None
         except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError) as error:
-            raise StoreUnavailable(
-                f"{self._settings} accepts no writes ({_words(error)}): free memory, or wait"
-            ) from None
+            raise StoreUnavailable(f"{self._settings} refuses writes ({_words(error)}): free memory, or wait") from None
         except exceptions.RedisError as error:
             words = _words(error)
             if any(code in words for code in _NOT_NOW):

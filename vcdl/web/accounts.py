@@ -74,7 +74,10 @@ class AuditEntry:
 
 
 class Accounts:
-    """The accounts of a service. Any number of processes may use them at once."""
+    """The accounts of a service. Any number of processes may use them simultaneously.
+
+    All methods raise RunFolderError if the database cannot be used.
+    """
 
     def __init__(self, runs: Path) -> None:
         """Open the accounts of a service.
@@ -85,24 +88,24 @@ class Accounts:
         self._path = service_folder(runs) / _FILE
         with self._opened() as database:
             database.executescript(_TABLES)
-            # Two processes may open an older file at once, and only one can add a column.
+            # Two processes may open an older file simultaneously, and only one can add a column.
             database.execute("BEGIN IMMEDIATE")
             for table, column in _LATER_COLUMNS:
                 # SQLite's ALTER TABLE has no IF NOT EXISTS.
                 if column.split()[0] not in {known[1] for known in database.execute(f"PRAGMA table_info({table})")}:
                     database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-        # SQLite creates the file by the umask, and it holds hashes of tokens.
+        # SQLite creates the file according to the umask, but it contains hashes of tokens.
         self._path.chmod(PRIVATE_MODE)
 
     def add(self, name: str, role: Role, days: float | None, bounds: TokenBounds = UNBOUNDED) -> str:
         """Create a token, and return it; its secret cannot be read again.
 
         Raises:
-            JobError: The name is the owner's.
+            JobError: The name is reserved for the owner.
             RunFolderError: The token cannot be stored.
         """
         if name == OWNER:
-            raise JobError(f"{name} is whoever runs the service: choose another name")
+            raise JobError(f"{name} stands for the person who runs the service: choose another name")
         # Two parts: the id is public, for lists and for revoking; the secret proves the token. The id finds the row
         # without comparing the secret with every hash.
         number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
@@ -116,11 +119,15 @@ class Accounts:
         return f"vcdl_{number}_{secret}"
 
     def tokens(self) -> list[Token]:
-        """Return all tokens, the oldest first. Raises RunFolderError."""
+        """Return all tokens, oldest first."""
         return [_token(row) for row in self._ask(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s")]
 
     def revoke(self, number: str) -> Token:
-        """Revoke a token and its sessions. Raises JobError when no token has this id, RunFolderError."""
+        """Revoke a token and its sessions.
+
+        Raises:
+            JobError: No token has this id.
+        """
         number = _storable(number)
         self._ask("UPDATE tokens SET revoked_s = ? WHERE id = ? AND revoked_s IS NULL", time.time(), number)
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", number)
@@ -129,12 +136,12 @@ class Accounts:
         return _token(rows[0])
 
     def of_token(self, token: str) -> Caller | None:
-        """Return the caller with a valid token, else None. Raises RunFolderError."""
+        """Return the caller with a valid token, or None."""
         _, _, rest = token.partition("vcdl_")
         number, _, secret = rest.partition("_")
         number = _storable(number[:40])
         rows = self._ask(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", number)
-        # Compared also when there is no such row, so that the time of an answer does not tell which ids exist.
+        # Compare even if there is no such row, so that the response time does not tell which ids exist.
         if not is_same(_hash(secret), rows[0][-1] if rows else ""):
             return None
         caller, now_s = _caller(_token(rows[0][:-1])), time.time()
@@ -144,57 +151,57 @@ class Accounts:
         return caller
 
     def caller(self, number: str) -> Caller | None:
-        """Return the caller with a token of this id while it is valid. Raises RunFolderError."""
+        """Return the caller with a token of this id , or None if it is not valid."""
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", _storable(number))
         return _caller(_token(rows[0])) if rows else None
 
     def note(self, caller: Caller, action: str, job: str, outcome: str = "done") -> None:
-        """Append a line to the audit log. Raises RunFolderError."""
+        """Append a line to the audit log."""
         row = "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, time.time(), caller.name, action, job, outcome)
 
     def actions(self, limit: int) -> list[AuditEntry]:
-        """Return the last lines of the audit log, the newest first. Raises RunFolderError."""
+        """Return the last lines of the audit log, newest first."""
         newest = "SELECT time_s, caller, deed, job, outcome FROM audit ORDER BY id DESC LIMIT ?"
         return [AuditEntry(*row) for row in self._ask(newest, limit)]
 
     def submitter(self, job: str) -> str | None:
-        """Return the submitter of a job that came through the service, else None. Raises RunFolderError."""
+        """Return the submitter of a job that came through the service, or None for other jobs."""
         rows = self._ask("SELECT caller FROM submissions WHERE job = ?", job)
         return rows[0][0] if rows else None
 
     def submission(self, caller: str, key: str) -> tuple[str, str] | None:
-        """Return digest and job of an earlier submission with this key, or None. Raises RunFolderError."""
+        """Return digest and job of an earlier submission with this key, or None."""
         rows = self._ask("SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", caller, key)
         return rows[0] if rows else None
 
     def submitted(self, caller: str, key: str, digest: str, job: str, usd: float) -> None:
-        """Record that a caller's key created a job, and the cost that is planned for it. Raises RunFolderError."""
+        """Record that a caller's key created a job, and the cost that is planned for it."""
         row = "INSERT INTO submissions (caller, key, digest, job, usd) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, caller, key, digest, job, usd)
 
     def planned_usd(self, caller: str) -> float:
-        """Return the dollars that all jobs of a caller were planned to cost. Raises RunFolderError."""
+        """Return the dollars that all jobs of a caller were planned to cost."""
         return float(self._ask("SELECT total(usd) FROM submissions WHERE caller = ?", caller)[0][0])
 
     def costs_nothing(self, job: str) -> None:
-        """Record that a job did not start, so that it costs nothing. Raises RunFolderError."""
+        """Record that a job did not start, so that it costs nothing."""
         self._ask("UPDATE submissions SET usd = 0 WHERE job = ?", job)
 
     def submitted_jobs(self, caller: str | None = None) -> list[str]:
-        """Return the jobs that a caller submitted, or all. Raises RunFolderError."""
+        """Return the jobs that a caller submitted, or all."""
         return [job for job, by in self._ask("SELECT job, caller FROM submissions") if caller in (None, by)]
 
     def _ask(self, statement: str, *values: Any) -> list[Any]:
-        """Execute a statement in a transaction of its own, and return its rows. Raises RunFolderError."""
+        """Execute a statement in a transaction of its own, and return its rows."""
         with self._opened() as database:
             return database.execute(statement, values).fetchall()
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
-            # A connection each time: SQLite's belong to one thread, and requests are answered by many. The inner `with`
-            # commits.
+            # Open a connection each time: a connection of SQLite belongs to one thread, but many threads answer
+            # requests. The inner `with` commits.
             with closing(sqlite3.connect(self._path, _TIMEOUT_S)) as database, database:
                 yield database
         except sqlite3.Error as error:

@@ -28,7 +28,8 @@ router = APIRouter(prefix="/api/v1", tags=["v1"])
 _MOST_EVENTS = 1000
 _PING_S = 15.0
 _QUICK_S = 15.0
-"""Seconds after which a running command sends spaces, and between two of them, as proxies give up after sixty."""
+"""Seconds after which a running command sends spaces, and between two of them, because proxies give up after sixty
+seconds."""
 _SUBMIT_WAIT_S = 10.0
 """Most seconds that a submission waits for its answer: most checks take six seconds, and proxies wait for sixty."""
 _ROW = 2**63 - 1
@@ -125,7 +126,7 @@ async def events_stream(
     last_event_id: Annotated[str, Header(max_length=20)] = "",
 ) -> StreamingResponse:
     """Stream the same as server-sent events, with the journal's rows as ids, until the job is over."""
-    # Before the answer begins: a job that does not exist must be a 404, and not an error within the stream.
+    # Check this before the answer starts: a job that does not exist must be a 404, and not an error within the stream.
     await asyncio.to_thread(service.catalogue.folder, name)
     # A browser that reconnects sends the id of the last row that it got; it counts more than the address's own `after`.
     begin = int(last_event_id) if last_event_id.isdecimal() else after
@@ -188,7 +189,7 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
         wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
         return service.run_command(caller, wanted)
 
-    # A task, so that the command continues while this coroutine waits, and its answer or error is still there
+    # Run it as a task, so that the command continues while this coroutine waits, and its answer or error is still there
     # afterwards.
     running = asyncio.create_task(run_in_threadpool(run))
     if (await asyncio.wait([running], timeout=_QUICK_S))[0]:
@@ -200,7 +201,7 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
 def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
     """Return a file that a command wrote; it can be fetched once, within the hour."""
     path = service.commands.written(folder, name)
-    # After the file was sent. A caller whose connection breaks asks for the command again.
+    # Delete the file after it was sent. A caller whose connection breaks has to run the command again.
     forget = BackgroundTask(shutil.rmtree, path.parent, ignore_errors=True)
     return FileResponse(path, media_type="application/octet-stream", background=forget)
 
@@ -251,7 +252,7 @@ async def _stream(service: WebService, name: str, after: int) -> AsyncGenerator[
         if is_over:
             yield sse("over", "{}")
             return
-        # A full page is followed by the next one at once: a reader who starts at row 0 catches up without waiting.
+        # A full page is followed by the next one immediately: a reader who starts at row 0 catches up without waiting.
         if len(found) < _MOST_EVENTS:
             await asyncio.sleep(EVERY_S)
             quiet_s += EVERY_S

@@ -34,9 +34,8 @@ _MOST_CONNECTIONS = 1000
 _END_S = 2
 """Seconds that open streams get at the end of the service, so that a restart is short."""
 _M_ARENA_MAX = -8
-"""glibc's option: an arena for each of the threads that answer holds some 10 MB in all, and saves no time, as Python
-runs one of them at a time (docs/measured/service.md).
-"""
+"""glibc's option: one arena per request thread takes some 10 MB in all and saves no time, because Python runs one
+thread at a time (docs/measured/service.md)."""
 _log = logging.getLogger("vcdl.web")
 
 Describe = Callable[[Exception], tuple[str, ExitCode]]
@@ -44,7 +43,7 @@ Describe = Callable[[Exception], tuple[str, ExitCode]]
 
 
 def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
-    """Create the application; `hosts` are further names under which it is reached."""
+    """Create the application. `hosts` are further host names by which it is reached."""
     app = FastAPI(
         title="VCDL",
         version=__version__,
@@ -85,14 +84,14 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
 
     @app.exception_handler(RequestValidationError)
     def of_values(request: Request, error: RequestValidationError) -> Response:
-        # The first alone, in one line, as the command line would say it: pydantic's list of all is for programmers.
+        # Report only the first error, on one line, as the command line does: pydantic's full list is for programmers.
         first = error.errors()[0]
         words = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
         return _answer(request, 422, words, ExitCode.USAGE)
 
     @app.exception_handler(ClientDisconnect)
     def of_nobody_left(request: Request, error: ClientDisconnect) -> Response:
-        return problem(400, "the body did not come, or was too large")
+        return problem(400, "the request body was not received completely, or was too large")
 
     @app.exception_handler(Exception)
     def of_bugs(request: Request, error: Exception) -> Response:
@@ -101,7 +100,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         return _answer(request, 500, words, code)
 
     # Starlette runs the middleware that was added last first. So the guard comes before the answers of the last second:
-    # nothing is sent to somebody who may not ask for it.
+    # nobody gets an answer without permission.
     app.add_middleware(RecentAnswers)
     app.add_middleware(Guard, service=service, hosts=hosts)
     return app
@@ -132,9 +131,14 @@ def mounted(app: ASGIApp, base: str) -> ASGIApp:
 
 
 def bound(address: str, port: int) -> socket.socket:
-    """Return a listening socket; `port` 0 takes any free one. Raises GridError."""
+    """Return a listening socket. With `port` 0 any free port is used.
+
+    Raises:
+        GridError: The port cannot be used.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # asyncio sends small answers at once only for sockets that say their protocol: others wait 40 ms for the client.
+    # asyncio sends small answers immediately only on sockets with an explicit protocol: others wait 40 ms for the
+    # client.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -142,7 +146,9 @@ def bound(address: str, port: int) -> socket.socket:
         listener.listen()  # callers may connect as soon as they know the address
     except (OSError, OverflowError) as error:
         listener.close()
-        raise GridError(f"cannot listen on {address}, port {port} ({error}): choose another with --port") from error
+        raise GridError(
+            f"cannot listen on {address}, port {port} ({error}): choose another port with --port"
+        ) from error
     return listener
 
 
@@ -150,11 +156,11 @@ class TimedConnection(H11Protocol):
     """A connection that is closed if no request, or no complete head of one, arrives in time."""
 
     head_s = 15.0
-    """Half of the most seconds for a request's head; more than uvicorn keeps an idle connection."""
+    """Half of the longest time for a request's head, in seconds; longer than uvicorn keeps an idle connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # A new object equals no cycle, so a connection has `head_s` before the first comparison can end it.
+        # A new object differs from every cycle, so a connection has `head_s` before the first comparison can end it.
         self._look(object())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -165,7 +171,7 @@ class TimedConnection(H11Protocol):
         """Close a connection that still waits for the same request as at the last check."""
         cycle: Any = self.cycle
         # uvicorn's own keep-alive time-out starts after an answer. A client that sends half of a head, or none, would
-        # hold its connection for ever.
+        # hold its connection forever.
         waits: bool = cycle is None or cycle.response_complete
         if waits and before is cycle:
             self.transport.close()

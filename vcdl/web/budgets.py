@@ -36,21 +36,22 @@ class Budgets:
         return caller.bounds.budget_usd is not None and bool(self._fleets)
 
     def planned_usd(self, caller: Caller, folder: Path) -> float:
-        """Return the dollars that a job is planned to cost, with the most expensive of the fleets.
+        """Return the dollars that a job is planned to cost, on the most expensive fleet.
 
         Raises:
             JobError: The submitter's budget does not cover them.
         """
         if caller.bounds.budget_usd is None or not self._fleets:
             return 0.0
-        # With several fleets it is not known which one will train the job, so the dearest forecast is held to the
-        # budget.
+        # With several fleets it is not known which one will train the job, so the budget must cover the most expensive
+        # forecast.
         planned = max(self._forecast(folder, fleet) for fleet in self._fleets)
         left = max(0.0, caller.bounds.budget_usd - self._accounts.planned_usd(caller.name))
         if planned > left:
             raise JobError(
                 f"this job would cost about {usd(planned)}, and {caller.name} has {usd(left)} left of "
-                f"{usd(caller.bounds.budget_usd)}: give it fewer epochs, or ask the operator for a token with more"
+                f"{usd(caller.bounds.budget_usd)}: give it fewer epochs, or ask the operator for a token with a "
+                "larger budget"
             )
         return planned
 
@@ -64,5 +65,5 @@ class Budgets:
         # A plan without a recommendation, or an error instead of JSON: such a job is refused, since its cost is
         # unknown.
         except (ValueError, KeyError, TypeError, StopIteration):
-            why = done.errors.strip().rpartition("error: ")[2] or "no choice of it comes to an end"
-            raise JobError(f"what this job would cost with the fleet {fleet} cannot be planned: {why}") from None
+            why = done.errors.strip().rpartition("error: ")[2] or "no choice of the plan finishes the job"
+            raise JobError(f"the cost of this job on the fleet {fleet} cannot be forecast: {why}") from None

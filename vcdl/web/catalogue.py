@@ -27,7 +27,7 @@ _NAME = re.compile(r"[^./\0\ud800-\udfff][^/\0\ud800-\udfff]{0,62}")
 PAGE = 50
 """Rows per page of the list, so that it stays below 100 kB."""
 _READS_S = 0.5
-"""Seconds in which sorting by measure may read jobs, so that a page is quick; unread ones are listed last."""
+"""Seconds in which sorting by score may read jobs, so that a page is quick; unread ones are listed last."""
 
 
 class NoSuchJobError(RunFolderError):
@@ -52,7 +52,7 @@ class JobPage:
 
     rows: list[JobRow | UnreadableJob]
     after: str | None
-    """Cursor of the next page; None: this is the last page."""
+    """Cursor of the next page, or None for the last page."""
     jobs: int
     """Number of all jobs."""
     open: int
@@ -74,7 +74,11 @@ class JobCatalogue:
         self._views: OrderedDict[str, JobView] = OrderedDict()
 
     def listed(self) -> list[tuple[bool, str]]:
-        """Return each job's name and whether it is finished, sorted. Raises RunFolderError."""
+        """Return each job's name and whether it is finished, sorted.
+
+        Raises:
+            RunFolderError: The folder cannot be read.
+        """
         with self._lock:
             if time.monotonic() - self._listed_s >= _FRESH_S:
                 self._listed = sorted(self._list())
@@ -90,8 +94,8 @@ class JobCatalogue:
             raise RunFolderError(f"{self.runs} cannot be read ({error.strerror}): correct its permissions") from error
         found = []
         for entry in entries:
-            # A finished job's folder does not change any more, so its time stands for a look into it. The time changes
-            # with each file that is added or removed, as by a resume.
+            # A finished job's folder no longer changes, so an unchanged modification time means that nothing is new.
+            # The time changes with each file that is added or removed, for example by a resume.
             changed_ns = entry.stat().st_mtime_ns
             if self._finished.get(entry.name) == changed_ns:
                 found.append((True, entry.name))
@@ -106,10 +110,14 @@ class JobCatalogue:
         return found
 
     def view(self, name: str) -> JobView:
-        """Return the view of a job. Raises NoSuchJobError."""
+        """Return the view of a job.
+
+        Raises:
+            NoSuchJobError: There is no such job.
+        """
         folder = self.folder(name)
         with self._lock:
-            # Taken out and put back, so that the least recently used view is the first to go.
+            # Remove and insert it, so that the least recently used view is the first to go.
             view = self._views.pop(name, None) or JobView(folder)
             self._views[name] = view
             if len(self._views) > _VIEWS:
@@ -119,7 +127,7 @@ class JobCatalogue:
     def folder(self, name: str) -> RunFolder:
         """Return the folder of a job.
 
-        Any other name raises, so that no path leads out of the folder of runs.
+        All other names are refused, so that no path leads out of the folder of runs.
 
         Raises:
             NoSuchJobError: There is no such job.
@@ -137,7 +145,7 @@ class JobCatalogue:
             limit: Most rows.
             state: `open` or `finished` jobs only.
             search: Words that must all occur in the name, the note or a tag of a job.
-            sort: `measure`, the best first, or `newest`; empty: the open ones first, each group by name.
+            sort: `measure` for best first, `newest`, or an empty string for open jobs first, then by name.
 
         Raises:
             RunFolderError: The folder cannot be read.
@@ -146,12 +154,14 @@ class JobCatalogue:
         chosen = [one for one in listed if not state or one[0] == (state == "finished")]
         chosen = [one for one in chosen if not words or self._has(one[1], words)]
         if sort:
-            # Newest first as well below an order by measure: sorted() is stable, so equal measures stay in this order.
+            # Sort newest first, even before sorting by score: sorted() is stable, so jobs of equal score stay in this
+            # order.
             chosen.sort(key=lambda one: self._began_s(one[1]), reverse=True)
             chosen = self._best_first(chosen) if sort == "measure" else chosen
             begin = int(after) if after.isdecimal() else 0
         else:
-            # By the cursor's place in the order, not by its name's index: the job may have finished or gone since.
+            # Continue after the cursor's place in the order, not after the index of its name: the job may have finished
+            # or disappeared.
             begin = next((at for at, one in enumerate(chosen) if _cursor(one) > after), len(chosen)) if after else 0
         shown, rest = chosen[begin : begin + limit], chosen[begin + limit :]
         return JobPage(
@@ -173,7 +183,7 @@ class JobCatalogue:
         return 0.0
 
     def _best_first(self, jobs: Sequence[tuple[bool, str]]) -> list[tuple[bool, str]]:
-        """Return the jobs by their measure, grouped by the kind of measure; unread jobs come last."""
+        """Return the jobs by their score, grouped by metric; unread jobs come last."""
         end_s = time.monotonic() + _READS_S
 
         def place(one: tuple[bool, str]) -> tuple[bool, str, float]:
@@ -192,15 +202,15 @@ class JobCatalogue:
             known = self._rows.get(name)
             if known is not None and known[0] == signature:
                 return known[1]
-            # An open job's view stays in memory, as it is asked for again. There may be thousands of finished jobs, so
-            # their views are dropped once the row is known.
+            # An open job's view stays in memory, because it is requested again. There may be thousands of finished
+            # jobs, so their views are dropped once the row is known.
             if not is_finished(folder):
                 with self.view(name).current() as view:
                     return view.row()
             view = JobView(folder)
             with view.current():
                 row = view.row()
-            if not row.is_open:  # else its process is about to end
+            if not row.is_open:  # otherwise its process is about to end
                 self._rows[name] = signature, row
             return row
         except VcdlError as error:
@@ -208,7 +218,7 @@ class JobCatalogue:
 
 
 def project_of(runs: Path) -> Path | None:
-    """Return the BOINC project whose jobs are in a folder; None if there is none."""
+    """Return the BOINC project whose jobs are in a folder, or None if there is none."""
     path = Path(*runs.parts[:-2])
     return path if len(runs.parts) > 2 and (path / "config.xml").is_file() else None
 

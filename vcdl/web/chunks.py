@@ -24,8 +24,8 @@ _KEPT_S = 3 * 86400.0
 class ChunkStore:
     """The chunks of a service, in a folder for each submitter.
 
-    When there is no room, the submitter with the most bytes loses chunks. So no submitter can exclude others, or find
-    out what they have sent.
+    If there is no space left, the submitter with the most bytes loses chunks. So no submitter can exclude others, or
+    find out what they have sent.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -34,18 +34,24 @@ class ChunkStore:
         self._lock = Lock()
 
     def missing(self, of: str, names: Sequence[str]) -> list[str]:
-        """Return the chunks that a submitter has not sent. Raises DataError for an invalid name."""
+        """Return the chunks that a submitter has not sent.
+
+        Raises:
+            DataError: A name is invalid.
+        """
         return [name for name in dict.fromkeys(names) if not self._path(of, name).is_file()]
 
     def put(self, of: str, name: str, content: bytes) -> None:
         """Store a submitter's chunk.
 
-        Raises DataError if the content does not match the name, or without room; RunFolderError.
+        Raises:
+            DataError: The content does not match the name.
+            RunFolderError: The chunk cannot be written, or there is no space left.
         """
         path = self._path(of, name)
         if hashlib.sha256(content).hexdigest() != name:
-            raise DataError(f"the chunk {name[:12]}… was damaged on its way: send it again")
-        # Touched, so that a chunk that is sent again is not the oldest when room is made.
+            raise DataError(f"the chunk {name[:12]}… was damaged in transit: send it again")
+        # Touch it, so that a chunk that is sent again is not the oldest when room is made.
         if path.is_file():
             path.touch()
             return
@@ -57,7 +63,11 @@ class ChunkStore:
                 temporary.write_bytes(content)
 
     def read(self, of: str, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the content of a submitter's chunks, in order. Raises DataError if one is missing."""
+        """Yield the content of a submitter's chunks, in order.
+
+        Raises:
+            DataError: A chunk is missing.
+        """
         for name in names:
             try:
                 yield self._path(of, name).read_bytes()
@@ -66,12 +76,18 @@ class ChunkStore:
 
     def _path(self, of: str, name: str) -> Path:
         if not _NAME.fullmatch(name):
-            raise DataError(f"{name[:70]!r} names no chunk: 64 hexadecimal digits of SHA-256 do")
-        # By a hash, because the name of a caller may contain anything.
+            raise DataError(
+                f"{name[:70]!r} is not the name of a chunk: expected the 64 hexadecimal digits of its SHA-256"
+            )
+        # Name the folder by a hash, because the name of a caller may contain anything.
         return self._folder / hashlib.sha256(of.encode()).hexdigest()[:16] / name
 
     def _make_room(self, mine: Path, size_bytes: int) -> None:
-        """Remove expired chunks, then those of the submitter with the most. Raises RunFolderError if that is `mine`."""
+        """Remove expired chunks, then those of the submitter with the most.
+
+        Raises:
+            RunFolderError: The submitter with the most is `mine`.
+        """
         files = filter(Path.is_file, self._folder.rglob("*"))
         chunks = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in files)
         held, old_s = Counter({mine: size_bytes}), time.time() - _KEPT_S
@@ -79,11 +95,11 @@ class ChunkStore:
             held[path.parent] += size
         while held.total() > self._most_bytes:
             largest = max(held, key=held.__getitem__)
-            # First what is old, whoever sent it; then the submitter who holds the most loses, even if another one asks
-            # for room.
+            # Remove expired chunks of any submitter first; then the submitter with the most bytes loses chunks, even if
+            # another one needs the space.
             old = next((chunk for chunk in chunks if chunk[0] < old_s), None)
             if old is None and largest == mine:
-                raise RunFolderError("the service has no room for more data: the operator can give it more")
+                raise RunFolderError("the service has no space for more data: ask the operator for more")
             chunk = old or next(chunk for chunk in chunks if chunk[2].parent == largest)
             chunk[2].unlink()
             held[chunk[2].parent] -= chunk[1]

@@ -50,16 +50,16 @@ _BODY_S = 600.0
 """Seconds that a whole body may take: enough for a chunk over a slow link."""
 
 _BURST, _STEADY = 300.0, 50.0
-"""Requests that a caller may send at once, and per second."""
+"""Requests that a caller may send in a burst, and per second."""
 _VISITS, _STEADY_VISITS, _ALL_VISITS = 60.0, 5.0, 20.0
-"""Requests that a visitor's address may send at once, and per second; and those of all visitors per second."""
+"""Requests that a visitor's address may send in a burst, and per second; and those of all visitors per second."""
 
 
 class Guard:
     """The outermost layer of the service, which refuses requests."""
 
     def __init__(self, app: ASGIApp, service: WebService, hosts: Collection[str] = ()) -> None:
-        """Prepare the guard; `hosts` are further names under which the service is reached."""
+        """Prepare the guard. `hosts` are further host names by which the service is reached."""
         self._app = app
         self._service = service
         self._rate = RequestRate(_BURST, _STEADY)
@@ -89,17 +89,18 @@ class Guard:
             await self._app(scope, _limited(receive, _limit(scope["path"])), send_with_headers)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """Return the answer that refuses a request; None if it may pass."""
-        # As the routes match it: of older Starlettes the path of `asked.url` ends at a question mark in a name.
+        """Return the answer that refuses a request, or None if it may pass."""
+        # Use the path that the routes match: in older Starlettes the path of `asked.url` ends at a question mark in a
+        # name.
         path, method = asked.scope["path"], asked.scope["method"]
-        # Against DNS rebinding: a page of another site whose name resolves to this machine sends that site's name as
-        # Host.
+        # This prevents DNS rebinding: a page of another site whose name resolves to this machine sends that site's name
+        # as Host.
         host = re.sub(r":\d+$", "", asked.headers.get("host", "")).lower()
         if host not in self._hosts:
             return problem(
-                421, f"this service is not {host[:80]!r}: ask for it by its own name, or start it with --host-name"
+                421, f"this service is not {host[:80]!r}: use the service's own host name, or start it with --host-name"
             )
-        # By the announced length, before anything is read; `_limited` holds the body to it.
+        # Check the announced length before anything is read; `_limited` enforces it for the body.
         if int(re.sub(r"\D", "", asked.headers.get("content-length", "")) or 0) > _limit(path):
             return problem(413, "the body is too large")
         if method not in _SAFE and _is_of_another_site(asked):
@@ -112,26 +113,26 @@ class Guard:
             return self._refusal_of_visitor(asked, why)
         if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(path):
             return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
-        # After the checks of the role: a refused request does no work that would need a limit.
+        # This comes after the checks of the role: a refused request does no work that would need a limit.
         if self._rate.is_too_high(caller.name):
-            return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
+            return problem(429, f"{caller.name} sends too many requests: {_STEADY:g} a second are allowed")
         return None if method in _SAFE else _refusal_of_session(asked, caller)
 
     def _refusal_of_visitor(self, asked: HTTPConnection, why: Response) -> Response | None:
-        """Return the refusal of a visitor's request: `why`, or too many requests; None if the page is public."""
+        """Return the refusal of a visitor's request(`why`, or too many requests), or None if the page is public."""
         is_visit = self._service.is_public and asked.scope["method"] == "GET" and "authorization" not in asked.headers
         if not is_visit or not _VISITED.fullmatch(asked.scope["path"]):
             return why
         # Both limits: one address must not crowd out the others, and all visitors together must not slow down those who
         # are logged in.
         if self._visits.is_too_high(_address(asked)) or self._all_visits.is_too_high(""):
-            return problem(429, "there are too many visitors: try again in a minute")
+            return problem(429, "there are too many visitors now: try again in a minute")
         return None
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
         """Return the caller of a request, or the answer that refuses an unknown one."""
         given = asked.headers.get("authorization", "")
-        # A token counts before a cookie: a program that sends one means it.
+        # A token takes precedence over a cookie, because a program sends it deliberately.
         if given:
             caller, wait_s = self._service.of_token(given.removeprefix("Bearer ").strip(), _address(asked))
             if wait_s > 0:
@@ -160,8 +161,8 @@ def _is_of_another_site(asked: HTTPConnection) -> bool:
 
 
 def _refusal_of_session(asked: HTTPConnection, caller: Caller) -> Response | None:
-    """Return the answer to a change that no page of this session sent; None for a page's request or a token's."""
-    # A form brings the token in its body, where vcdl.web.routes looks; whatever else does, in a header.
+    """Return the refusal of a change that no page of this session sent, or None if the request may pass."""
+    # A form has the token in its body, where vcdl.web.routes checks it; all other requests have it in a header.
     is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
     if not caller.csrf or (is_form and not asked.scope["path"].startswith("/api/")):
         return None

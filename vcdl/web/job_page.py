@@ -56,8 +56,8 @@ _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]:
     """Return everything that a job's page shows, read at one moment.
 
-    With `is_public` it is for visitors: hosts are numbered, and the only texts of submitters are the names of job and
-    measures.
+    With `is_public` it is for visitors: hosts are numbered, and the only texts of submitters are the names of the job
+    and its metrics.
     """
     standing, row, report = view.standing, view.row(), view.report
     figures = standing.figures()
@@ -98,7 +98,7 @@ def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]
 
 
 def _public_figures(figures: dict[str, str], standing: Standing) -> dict[str, str]:
-    # A list of what may be shown, and not of what may not: a figure that is added later is closed to visitors.
+    # This lists what may be shown, and not what may not, so that a figure that is added later is hidden from visitors.
     shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
     return {**shown, **measured_figures(standing.goal, standing.report)}
 
@@ -131,16 +131,18 @@ class Pages:
         self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
     def job_parts(self, view: JobView, is_public: bool = False, by_epoch: bool = False) -> dict[str, str]:
-        """Return the parts of a job's page. Raises RunFolderError, JobError, JournalError.
+        """Return the parts of a job's page.
 
         Args:
             view: The job.
-            is_public: For visitors.
-            by_epoch: Draw the curves over epochs rather than over time.
+            is_public: Whether the page is for visitors.
+            by_epoch: Whether the curves are drawn over epochs rather than over time.
+
+        Raises:
+            RunFolderError, JobError, JournalError: The job cannot be read.
         """
         facts = _job_facts(view, is_public, by_epoch)
-        # The macros that render a part are those that the whole page uses, so that a part that comes later looks the
-        # same.
+        # The macros that render a part are those that the whole page uses, so that an updated part looks the same.
         macros = self.environment.get_template("job_parts.html").module
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
@@ -170,7 +172,8 @@ class Pages:
 
         Args:
             page: The rows.
-            is_public: For visitors, who see no settings, no notes and no reasons why a job cannot be read.
+            is_public: Whether the list is for visitors, who see no settings, no notes and no reasons why a job cannot
+                be read.
         """
         macros: Any = self.environment.get_template("list_parts.html").module
         columns = {} if is_public else _differing([row for row in page.rows if isinstance(row, JobRow)])
@@ -232,7 +235,7 @@ def _ago(time_s: float, now_s: float | None = None) -> str:
 
     Args:
         time_s: The moment, as Unix time.
-        now_s: The present; None: read the clock.
+        now_s: The current time, or None to read the clock.
     """
     minutes = max(0, int((time.time() if now_s is None else now_s) - time_s)) // 60
     return f"{duration(60 * minutes).removesuffix(' 00 s')} ago" if minutes else "less than a minute ago"
@@ -244,7 +247,7 @@ def _nobody_works(view: JobView) -> str:
     from vcdl.boinc.project.processes import standstills
 
     with suppress(GridError):
-        # Without the database: a page must not wait for one that is away.
+        # Do not use the database: a page must not wait for one that is unavailable.
         causes = standstills(BoincProject.at(view.folder.path.resolve().parents[2]))
         log = "the daemons run, but cannot continue with this job: `log_HOST/vcdl_work_generator.log` says why"
         return f"{'; '.join(causes) or log}."
@@ -255,7 +258,7 @@ def _nobody_works(view: JobView) -> str:
 
 
 def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
-    """Return the problems of a job, the worst first; with `is_public` without causes."""
+    """Return the problems of a job, worst first, without causes if `is_public`."""
     totals, found = view.report.totals, []
     if state is RunState.FAILED:
         found.append("The job was given up: a shard failed every time it was tried.")
@@ -267,7 +270,7 @@ def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
         reason = printable(totals.evaluator_death.reason)
         found.append(f"The evaluator died ({reason}): accuracy is measured later.")
     setbacks = totals.failed + totals.refused
-    # A tenth: some subtasks are always lost on volunteers' machines, and that is no news.
+    # Report them from a tenth on: some subtasks are always lost on volunteers' machines, and that is no news.
     if setbacks and (state is RunState.FAILED or setbacks >= 0.1 * (totals.applied + setbacks)):
         last = f" The last: {printable(setback_words(totals.last_setback))}." if totals.last_setback else ""
         found.append(f"{setbacks} of {totals.applied + setbacks} subtasks {_setbacks(view, setbacks)}.{last}")
@@ -275,16 +278,14 @@ def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
 
 
 def standstill(view: JobView, state: RunState, now_s: float) -> str:
-    """Return why a job stands still and what to do; empty if it proceeds, or should not."""
+    """Return why a job stands still and what to do, or "" if it proceeds or is not supposed to."""
     last_s = view.report.history.last_s
     if state is RunState.KILLED:
         return f"{_since(view)}: its process died. `Resume` continues, and no applied update is lost."
     if state is RunState.WAITING:
         return f"{_since(view)}: {_nobody_works(view)}"
     if state is RunState.RUNNING and last_s and view.folder.kind.has_wall_clock and now_s - last_s > _STALLED_S:
-        return (
-            f"Nothing has happened since {_clock(last_s)}, {_ago(last_s, now_s)}: it is run, but no host brings work."
-        )
+        return f"Nothing has happened since {_clock(last_s)}, {_ago(last_s, now_s)}: no host uploads results."
     return ""
 
 
@@ -310,7 +311,7 @@ def _setbacks(view: JobView, setbacks: int) -> str:
 
 def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:
     (worst, most), *_ = by_host.most_common(1) or [("", 0)]
-    # With one host alone, naming it as the culprit would say nothing.
+    # If there is only one host, naming it as the culprit would say nothing.
     if len(by_host) > 1 and 2 * most > setbacks:
         trust = ShownTrust.of(view.job, view.hosts, worst)
         return f", {most} of them on {printable(worst)}{f', which is {trust.state} now' if trust.is_out else ''}"
@@ -322,13 +323,13 @@ def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:
 
 
 def _refusal_words(name: str) -> str:
-    """Return the name of a refusal and its meaning; the name alone if it is of another version."""
+    """Return the name of a refusal and its meaning, or only the name if another version wrote it."""
     meaning = next((f" ({known.words})" for known in Refusal if known == name), "")
     return f"{printable(name)}{meaning}"
 
 
 def epoch_lines(view: JobView) -> list[FeedLine]:
-    """Return a sentence for each of the last epochs, the newest first."""
+    """Return a sentence for each of the last epochs, newest first."""
     report, goal = view.report, view.standing.goal
     return [
         FeedLine(report.history.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
@@ -337,15 +338,15 @@ def epoch_lines(view: JobView) -> list[FeedLine]:
 
 
 def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
-    """Return the job's feed with `further` sentences merged in, the newest first."""
+    """Return the job's feed with `further` sentences merged in, newest first."""
     lines = sorted([*view.feed, *further], key=lambda line: line.time_s, reverse=True)
-    # Only neighbours are merged: what lies between two setbacks may be their cause.
+    # Only neighbours are merged: an event between two setbacks may be their cause.
     alike = (list(group) for _, group in groupby(lines, key=lambda line: line.cause or id(line)))
     return [_together(group) for group in islice(alike, _FEED)]
 
 
 def _together(alike: list[FeedLine]) -> FeedLine:
-    """Merge successive setbacks with the same text into one line, the newest first."""
+    """Merge successive setbacks with the same text into one line, newest first."""
     newest = alike[0]
     if len(alike) == 1:
         return newest
@@ -356,13 +357,13 @@ def _together(alike: list[FeedLine]) -> FeedLine:
 
 def _prose(words: str) -> Markup:
     """Return a sentence with a capital letter, and text between backticks as code."""
-    # Escaped first: after it, only our own tags are markup.
+    # Escape first: afterwards, only our own tags are markup.
     parts = str(escape(f"{words[:1].upper()}{words[1:]}")).split("`")
     return Markup("".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)))
 
 
 def _query(asked: Mapping[str, str | Sequence[str]], **changed: str) -> str:
-    """Return the query part of an address with some values changed; empty values are left out."""
+    """Return the query part of an address with some values changed; empty values are omitted."""
     found = urlencode({name: value for name, value in {**asked, **changed}.items() if value}, doseq=True)
     return f"?{found}" if found else ""
 

@@ -34,7 +34,7 @@ _WINDOW = 6000
 _RECENT = 1000
 """Newest journal rows in memory for those who follow a job, so that it stays bounded."""
 _FEED = 60
-"""Sentences in memory of a job's feed; enough, as the page shows 25."""
+"""Sentences in memory of a job's feed; enough, because the page shows 25."""
 _PROFILE_EVERY_S = 15.0
 """Seconds between two readings of the profile, which takes a while for a long journal."""
 
@@ -49,7 +49,7 @@ class FeedLine:
     """Unix time."""
     words: str
     cause: str = ""
-    """Outcome and reason of a setback; lines with the same cause are merged. Empty: not merged."""
+    """Outcome and reason of a setback; lines with the same cause are merged. Lines without a cause are not merged."""
     host: str = ""
 
 
@@ -79,7 +79,11 @@ class JobView:
 
     @contextmanager
     def current(self) -> Iterator["JobView"]:
-        """Yield the view, up to date and unchanged within the block. Raises RunFolderError, JobError, JournalError."""
+        """Yield the view, up to date and unchanged within the block.
+
+        Raises:
+            RunFolderError, JobError, JournalError: The job cannot be read.
+        """
         with self._lock:
             signature = signature_of(self.folder)
             if signature != self._signature:
@@ -87,25 +91,37 @@ class JobView:
                 if self._signature is None or signature[0] != self._signature[0]:
                     self._job = None  # reading it takes longer than looking
                 self._look()
-                # After the look, with what was seen before it: a write in between changes the files again, and the next
-                # call looks once more. If the look raises, the old signature stays and it is repeated.
+                # Set the signature from before the look only after it: a write in between changes the files again, and
+                # the next call reads them again. If the look raises, the old signature stays and the look is repeated.
                 self._signature = signature
             yield self
 
     @property
     def job(self) -> Job:
-        """The job as the run follows it. Raises JobError."""
+        """The job as the run follows it.
+
+        Raises:
+            JobError: The job file is damaged.
+        """
         if self._job is None:
             self._job = read_frozen(self.folder)
         return self._job
 
     @property
     def standing(self) -> Standing:
-        """The present standing of the run. Raises RunFolderError, JobError, JournalError."""
+        """The current standing of the run.
+
+        Raises:
+            RunFolderError, JobError, JournalError: The run cannot be read.
+        """
         return Standing.of(self.folder, self.job, self.report, self._clock)
 
     def row(self) -> JobRow:
-        """Return the job's row in the list. Raises RunFolderError, JobError, JournalError."""
+        """Return the job's row in the list.
+
+        Raises:
+            RunFolderError, JobError, JournalError: The run cannot be read.
+        """
         return JobRow.of(self.standing, self.hosts.bringing)
 
     def rows_after(self, after: int, limit: int) -> list[Recorded]:
@@ -125,16 +141,16 @@ class JobView:
         with journal_of(self.folder) as journal:
             if journal is None:
                 return
-            if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was put back
-                # The figures continue from a state that is kept in the journal, so a first look at a long run costs
-                # only what is new.
+            if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was restored
+                # The figures continue from a state that is stored in the journal, so the first look at a long run reads
+                # only new events.
                 history, hosts = kept_history(journal), shown_hosts(journal)
                 self.report, self.hosts = Report(history.advance(save=True)), hosts.advance()
                 self._folds = (history, hosts)
                 self.stream, self._clock = SubtaskStream(), journal.clock
                 self.feed.clear()
                 self.recent.clear()
-                # Back by a window: pictures and feed need the last events again, which the figures have already
+                # Go back by a window: pictures and feed need the last events again, which the figures already contain
                 # (`follow` skips those).
                 self.last_id = max(0, history.last_id - _WINDOW)
             for recorded in journal.stream(self.last_id):
@@ -184,7 +200,7 @@ class ProfileReader:
 
     def sentence(self, job: Job) -> str:
         """Return the recent sentence of `vcdl profile`; the first call only starts to compute it."""
-        # Without waiting: while a thread reads the profile, callers get the last sentence.
+        # Do not wait: while a thread reads the profile, callers get the last sentence.
         if time.monotonic() >= self._due_s and self._busy.acquire(blocking=False):
             threading.Thread(target=self._read, args=(job,), name="vcdl-profile", daemon=True).start()
         return self._words

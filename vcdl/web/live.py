@@ -22,7 +22,7 @@ _PING_S = 15.0
 _VALID_FOR_S = 10.0
 """Seconds between two checks of a reader's token, so that a revoked one soon sees nothing."""
 MOST_WATCHERS = 500
-"""Streams at once, since each holds a connection."""
+"""Most simultaneous streams, since each holds a connection."""
 
 Parts = Mapping[str, str]
 """HTML of the parts of a page, by the id of the element that contains it."""
@@ -38,7 +38,7 @@ def sse(event: str, data: str, row: int | None = None) -> bytes:
 async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[[], bool]) -> AsyncIterator[bytes]:
     """Yield the messages of a stream until its reader's token has ended, which no later request would check."""
     looked_s = time.monotonic()
-    # Closed at once when the reader's token ends, so that `follow` gives its place back.
+    # Close it immediately when the reader's token ends, so that `follow` frees its place.
     async with aclosing(messages):
         async for message in messages:
             if time.monotonic() >= looked_s + _VALID_FOR_S:
@@ -60,7 +60,7 @@ class _Page:
     delta: bytes = b""
     """Message with the parts that the last version changed."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the next version is ready, which has an event of its own."""
+    """Set when the next version is ready, which then has its own event."""
     watchers: int = 0
     task: asyncio.Task[None] | None = None
 
@@ -72,7 +72,7 @@ class LivePages:
         self._pages: dict[str, _Page] = {}
 
     def parts(self, key: str) -> Parts:
-        """Return the parts of a page as its watchers have them; empty if there are none, or they are out of date."""
+        """Return the parts of a page as its watchers have them, or nothing if that is out of date."""
         parts = self._pages[key].parts if key in self._pages else {}
         return {} if parts.get("live-error") else parts
 
@@ -102,8 +102,7 @@ class LivePages:
                     except TimeoutError:
                         yield b": still here\n\n"
                         continue
-                # A watcher that missed a version, as it was slow, gets all parts: a delta would leave old ones on the
-                # page.
+                # A slow watcher that missed a version gets all parts: a delta would leave old parts on the page.
                 message = page.delta if seen and page.version == seen + 1 else page.whole
                 seen = page.version
                 yield message
@@ -125,7 +124,7 @@ class LivePages:
                 parts = {**page.parts, "live-error": str(escape(str(error)))}
             except Exception:
                 _log.exception("a page cannot be kept up to date")
-                parts = {**page.parts, "live-error": "this page is not kept up to date: see the log of the service"}
+                parts = {**page.parts, "live-error": "this page is no longer updated: see the log of the service"}
             changed = {name: html for name, html in parts.items() if page.parts.get(name) != html}
             if changed or not page.version:
                 page.parts, page.version = parts, page.version + 1

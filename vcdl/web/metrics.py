@@ -46,14 +46,18 @@ class Metrics:
     def __init__(self, catalogue: JobCatalogue) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collector(catalogue))
-        # A registry of our own: the library's default one has metrics of Python's garbage collector as well.
+        # Use a separate registry: the library's default one also has metrics of Python's garbage collector.
         ProcessCollector(registry=self._registry)
         self._lock = threading.Lock()
         self._text = b""
         self._due_s = 0.0
 
     def text(self) -> bytes:
-        """Return the metrics in Prometheus' format. Raises RunFolderError."""
+        """Return the metrics in Prometheus' format.
+
+        Raises:
+            RunFolderError: The folder of runs cannot be read.
+        """
         with self._lock:
             if time.monotonic() >= self._due_s:
                 self._text = generate_latest(self._registry)
@@ -96,7 +100,11 @@ class _Collector:
         yield from families.by_name.values()
 
     def _end_of(self, name: str) -> tuple[float, RunState]:
-        """Return when a job ended, and how; read once, as there may be thousands. Raises OSError, ValueError."""
+        """Return when a job ended, and how. Each summary is read once, because there may be thousands.
+
+        Raises:
+            OSError, ValueError: The summary cannot be read.
+        """
         file = RunFolder(self._catalogue.runs / name).summary_file
         ended_s, known = file.stat().st_mtime, self._over.get(name)
         if known is None or known[0] != ended_s:
@@ -180,7 +188,7 @@ class _Families:
 
     def _add(self, kind: Any, name: str, what: str, labels: dict[str, str], samples: dict[str, float]) -> None:
         """Add a sample for each ending of a metric's name."""
-        # One family with samples of all jobs: the format wants each name and its help once.
+        # One family with samples of all jobs: the format requires each name and its help once.
         family = self.by_name.setdefault(name, kind(name, what, labels=list(labels)))
         for ending, value in samples.items():
             family.add_sample(name + ending, labels, value)

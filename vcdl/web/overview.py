@@ -33,7 +33,8 @@ class PageCell:
 
     text: str
     kind: str = ""
-    """Style of the cell: `good`, `bad`, `number`, `group` (a heading of rows) or `of-group`; empty: plain text."""
+    """Style of the cell: `good`, `bad`, `number`, `group` (a heading of rows) or `of-group`, or empty for plain text.
+    """
     job: str = ""
     """Name of the job to whose page the cell links."""
     action: str = ""
@@ -56,7 +57,7 @@ def hosts_page(catalogue: JobCatalogue, job: str = "") -> list[PageSection]:
     Raises:
         RunFolderError: The folder of runs cannot be read, or has no such job.
     """
-    # Once for all rows, because it opens BOINC's database.
+    # Do this once for all rows, because it opens BOINC's database.
     banned = banned_hosts(catalogue.runs)
     found = [
         _host_row(view, name, banned, is_of_one=bool(job))
@@ -107,13 +108,13 @@ def _host_row(
 
 
 def _silence(view: JobView, since_s: float) -> PageCell:
-    """Return the time since a moment of a job's clock; unknown in a simulation, whose clock is virtual."""
+    """Return the time since a moment of a job's clock, or unknown in a simulation, whose clock is virtual."""
     is_known = since_s and view.folder.kind.has_wall_clock
     return _number(duration(max(0.0, time.time() - since_s)) if is_known else None)
 
 
 def banned_hosts(runs: Path) -> frozenset[str] | None:
-    """Return the hosts that the BOINC project of these runs bans; None without a project or database."""
+    """Return the hosts that the BOINC project of these runs bans, or None without a project or database."""
     if (path := project_of(runs)) is None:
         return None
     from vcdl.boinc.grid import host_care
@@ -123,7 +124,7 @@ def banned_hosts(runs: Path) -> frozenset[str] | None:
     try:
         with closing(BoincDatabase(BoincProject.at(path))) as database:
             return frozenset(f"host-{number}" for number in host_care.banned_hosts(database))
-    # None and not an empty set: without the database it is not known who is banned, and no button may say so.
+    # None and not an empty set: without the database it is unknown who is banned, and no button may claim to know.
     except VcdlError:
         return None
 
@@ -197,7 +198,7 @@ def fleets_page(files: Sequence[Path]) -> list[PageSection]:
 
 
 def money_words(files: Sequence[Path]) -> str:
-    """Return the dollars that all these fleets cost an hour and have cost; empty if none can be read."""
+    """Return the dollars that all these fleets cost an hour and have cost, or "" if none can be read."""
     from vcdl.fleet.cost import present_cost
     from vcdl.fleet.ledger import Ledger
     from vcdl.fleet.open import Fleet
@@ -247,7 +248,7 @@ def _instance_row(one: "InstanceHistory") -> Sequence[PageCell]:
 
 
 def _views(catalogue: JobCatalogue, job: str) -> Iterator[JobView]:
-    """Yield the view of a job, or without one those of all open ones."""
+    """Yield the view of a job, or if none is named those of all open jobs."""
     if not job:
         yield from _open_views(catalogue)
         return

@@ -1,8 +1,8 @@
 """Draw pictures of a job as SVG.
 
-Shapes stretch to the available room, but letters must not. So a chart is a picture without a scale of its own, with
-labels at percentages, and with the stretched shapes in another picture inside. No script is needed: the text for a
-point, which a browser shows under the pointer, is the title of an invisible column around the point.
+Shapes stretch to the available room, but letters must not. So a chart is a picture without its own scale, with labels
+at percentages, that contains another picture with the stretched shapes. No script is needed: the text for a point,
+which a browser shows under the pointer, is the title of an invisible column around the point.
 """
 
 import math
@@ -25,13 +25,13 @@ from vcdl.wire.task import LOSS
 _WIDTH, _HEIGHT = 1000, 200
 """Width and height of a chart in its own units; a picture is stretched to the available room."""
 _POINTS = 300
-"""Most points of a line, as a screen shows no more; further epochs are merged."""
+"""Most points of a line, since a screen shows no more; further epochs are merged."""
 _DOTS = 60
 """Most points with markers, so that markers do not touch."""
 _COLUMNS = 100
 """Most columns with a point's values, since more would be narrower than a pointer is steady; these take 17 kB."""
 _HOSTS = 24
-"""Most hosts in the stream, those active last, because more rows would not fit a screen."""
+"""Most hosts in the stream, the most recently active ones, because more rows would not fit a screen."""
 _LANES = 4
 """Most subtasks of one host that are drawn side by side, so that rows stay readable."""
 _IDLE = 0.08
@@ -81,7 +81,7 @@ class _Point:
 
 
 def sparkline(course: Sequence[float], monitor: str) -> Markup:
-    """Return a small line of the means of epochs; empty for fewer than two epochs."""
+    """Return a small line of the means of epochs, or nothing for fewer than two epochs."""
     # A diverged epoch has NaN or infinity, which would make every coordinate of the path invalid.
     values = [value for value in course if math.isfinite(value)]
     if len(values) < 2:
@@ -96,7 +96,7 @@ def sparkline(course: Sequence[float], monitor: str) -> Markup:
 def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
     """Return the curve of the job's monitor with the best epoch marked, or None if there is none yet.
 
-    Epochs in which several versions were measured have a band from the lowest to the highest.
+    Epochs in which several versions were evaluated have a band from the lowest to the highest.
     """
     monitor, best = report.monitor, report.best_epoch
     points = [
@@ -170,7 +170,7 @@ def _chart(
 
 
 def comparison_chart(measure: str, reports: Mapping[str, Report], by_epoch: bool = False) -> Chart | None:
-    """Return the curves of a measure of several runs over each other, or None if no run has measured it."""
+    """Return the curves of a metric of several runs in one chart, or None if no run has measured it."""
     lines = {
         name: [
             (_place(one, by_epoch), one.measures[measure], one.epoch)
@@ -210,7 +210,7 @@ class _Scale:
         """Return the scale for these values; losses above 0 are drawn on a logarithmic scale."""
         low, high = min(values), max(values)
         is_log = is_loss and low > 0
-        # A constant course would divide by 0; a little room puts it into the middle.
+        # A constant course would divide by 0; a margin puts it into the middle.
         if low == high:
             low, high = low - abs(low) * 0.1 - (0 if is_log else 1e-6), high + abs(high) * 0.1 + 1e-6
         return cls(low, high, last or 1.0, is_log, by_epoch)
@@ -230,7 +230,7 @@ class _Scale:
         return f"{self.across(x):.1f} {(1 - self.share(value)) * _HEIGHT:.1f}"
 
     def line(self, kind: str, points: Sequence[tuple[float, float]]) -> str:
-        """Return a line through some points, which are marked where they are few."""
+        """Return a line through some points, which are marked if there are few."""
         shape = f'<path class="{kind}" d="M{"L".join(self.at(*point) for point in points)}"/>'
         if "line" not in kind or len(points) > _DOTS:
             return shape
@@ -286,7 +286,7 @@ def _thinned(points: list[_Point]) -> list[_Point]:
 def stream_picture(
     spans: Sequence[Span], end_s: float, right: str = "now", is_idle: bool = False
 ) -> StreamPicture | None:
-    """Return the subtask stream with a row for each host; None without subtasks.
+    """Return the subtask stream with a row for each host, or None without subtasks.
 
     Args:
         spans: The subtasks.
@@ -333,7 +333,7 @@ def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: floa
 
 
 def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
-    """Return a histogram of the staleness of the last updates of `hosts` hosts; None before the first."""
+    """Return a histogram of the staleness of the last updates of `hosts` hosts, or None before the first."""
     values = sorted(staleness)
     if not values:
         return None

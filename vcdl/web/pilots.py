@@ -1,6 +1,6 @@
-"""Serve pilots that reach a pool's folder through the service: each route is one act of a pilot.
+"""Serve pilots that reach a pool's folder through the service: each route is one action of a pilot.
 
-Every act may arrive twice or late, or its answer may be lost. So it names its workunit.
+Every request may arrive twice or late, or its answer may be lost. Therefore it names its workunit.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/api/v1/pools/{name}", tags=["v1"])
 _REASON_CHARACTERS = 2000
 """Most characters of a pilot's reason for a failure: enough for a traceback's end."""
 _MOST_PILOTS = 64
-"""Pilots of one token in a pool at once, so that a leaked token cannot fill the folder."""
+"""Simultaneous pilots of one token in a pool, at most, so that a leaked token cannot fill the folder."""
 _HEADER_BYTES = 1 << 20
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
 Piece = Annotated[bytes, Body(media_type="application/octet-stream", max_length=1 << 20)]
@@ -46,7 +46,12 @@ class TaskEnding(BaseModel):
 
 
 def _run(request: Request, name: str) -> RunFolder:
-    """Return the run's folder if the caller may use its pool. Raises Forbidden, NoSuchJobError, RunFolderError."""
+    """Return the run's folder if the caller may use its pool.
+
+    Raises:
+        Forbidden: The caller's role or token does not allow it.
+        NoSuchJobError, RunFolderError: There is no such job, or it has not started.
+    """
     caller = request.state.caller
     if caller.role is not Role.WORKER:
         needs(caller, Role.OPERATOR)
@@ -61,17 +66,21 @@ def _pool(request: Request, name: str) -> PoolFolder:
 
 
 def _mailbox(request: Request, name: str, pilot: str) -> Mailbox:
-    """Return the mailbox of one of the caller's pilots. Raises Forbidden, DataError.
+    """Return the mailbox of one of the caller's pilots.
 
     A worker's pilot belongs to the caller's token and to the machine whose key is in the request. Its name contains
-    both, and so does the name of its host, which is judged by its uploads. Machines with one token cannot act for one
-    another.
+    both, and so does the name of its host, which is judged by its uploads. Machines that share a token cannot
+    impersonate each other.
+
+    Raises:
+        Forbidden: The pilot belongs to another caller or machine.
+        DataError: The name is invalid.
     """
     pool, caller = _pool(request, name), request.state.caller
     if not is_pilot(pilot):
-        raise DataError(f"{pilot[:80]!r} is no name of a pilot")
+        raise DataError(f"{pilot[:80]!r} is not a valid name of a pilot")
     if caller.role is Role.WORKER and not pilot.startswith(f"{caller.id}."):
-        raise Forbidden(f"{pilot} is no pilot of {caller.name}: their names begin with {caller.id} and a full stop")
+        raise Forbidden(f"{pilot} is not a pilot of {caller.name}: their names begin with {caller.id} and a full stop")
     if caller.role is Role.WORKER and not host_of(pilot).endswith(f".{mark_of(request.headers.get(KEY_HEADER, ''))}"):
         raise Forbidden(f"{pilot} is a pilot of another machine: start `vcdl worker` there")
     return pool.mailbox(pilot)
@@ -79,12 +88,17 @@ def _mailbox(request: Request, name: str, pilot: str) -> Mailbox:
 
 @contextmanager
 def _held(request: Request, name: str, pilot: str) -> Iterator[Mailbox | None]:
-    """Open the mailbox of a caller's pilot; None if it is gone. Raises Forbidden, DataError, RunFolderError."""
+    """Open the mailbox of a caller's pilot, or yield None if it is gone.
+
+    Raises:
+        Forbidden, DataError: As for `_mailbox`.
+        RunFolderError: The folder cannot be read.
+    """
     mailbox = _mailbox(request, name, pilot)
     with folder_errors(mailbox.path), ExitStack() as stack:
         at_hand = None
-        # Held by opening its folder: the run may remove it at any moment, and then the answer says so instead of an
-        # error.
+        # It is held by opening its folder: the run may remove it at any moment, and then the answer says so instead of
+        # an error.
         with suppress(FileNotFoundError):
             at_hand = stack.enter_context(mailbox.held())
         yield at_hand
@@ -107,7 +121,7 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
     try:
         said = msgspec.convert({**message, "pilot": pilot}, Message)
     except (msgspec.ValidationError, UnicodeError) as error:  # the latter for keys with half a pair of surrogates
-        raise DataError(f"this is no message of a pilot: {error}") from error
+        raise DataError(f"this is not a valid message of a pilot: {error}") from error
     with _held(request, name, pilot) as mailbox:
         if mailbox is not None:
             _pool(request, name).ring(said)
@@ -121,11 +135,11 @@ def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     with folder_errors(mailbox.path):
         of_caller = [other for other in pool.pilots() if other.startswith(f"{number}.")]
         if len(of_caller) >= _MOST_PILOTS and pilot not in of_caller:
-            raise ServiceBusy(f"{request.state.caller.name} has {_MOST_PILOTS} pilots in {name}: no more may come")
-        # Through an open folder, so that a link in its place cannot lead the new mailbox elsewhere.
+            raise ServiceBusy(f"{request.state.caller.name} has {_MOST_PILOTS} pilots in {name}: this is the limit")
+        # Create it through an open folder, so that a link in its place cannot lead the new mailbox elsewhere.
         with held(pool.path, "desks") as mailboxes:
             (mailboxes / pilot).mkdir(exist_ok=True)
-        # After the mailbox exists: the run answers a message by writing into it.
+        # Announce the pilot after the mailbox exists: the run answers a message by writing into it.
         pool.ring(Message(pilot, 0))
     return {"mailbox": True}
 
@@ -179,16 +193,18 @@ def add_piece(
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
             part, run = _partial_upload(mailbox, workunit), Run.open(_run(request, name))
-            # Before anything is written: the largest update that this job can have bounds what a token can fill.
+            # Check this before anything is written: the largest update that this job can have bounds what a token can
+            # fill.
             if offset + len(piece) > up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES:
-                raise DataError(f"{workunit}: no update of this job is as large")
-            # A pilot has one task at a time, so another file is of one that it gave up.
+                raise DataError(f"{workunit}: this is larger than any update of this job")
+            # A pilot has one task at a time, so another file belongs to a task that it gave up.
             for old in mailbox.path.glob(".*.part"):
                 if old != part:
                     discard(old)
-            # At its place: the same piece may come twice at once.
+            # Write each piece at its offset: the same piece may arrive twice simultaneously.
             with open(regular(part, os.O_RDWR | os.O_CREAT), "r+b") as file:
-                # Not behind the end: a gap would be filled with zeros, and only the checksum at the end would show it.
+                # Never write beyond the end: a gap would be filled with zeros, and only the checksum at the end would
+                # show it.
                 if offset <= file.seek(0, os.SEEK_END):
                     file.seek(offset)
                     file.write(piece)
@@ -211,7 +227,7 @@ def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskE
             mailbox.end(workunit, update)
         else:
             discard(update)
-            raise DataError(f"the update of {workunit} was damaged on its way: send it again")
+            raise DataError(f"the update of {workunit} was damaged in transit: send it again")
     return {"mailbox": True}
 
 
@@ -220,7 +236,8 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
     """Return a file that a subtask needs; ranges are supported."""
     pool = _pool(request, name)
     found = pool.run / path
-    # Only the files that subtasks name: the run's folder also holds its journal and labels of validation data.
+    # Allow only the files that subtasks name: the run's folder also contains its journal and the labels of validation
+    # data.
     if not FETCHED.fullmatch(path) or not found.is_file():
         raise DataError(f"{name} has no file {path[:100]!r} for pilots")
     return FileResponse(found, media_type="application/octet-stream")
@@ -232,14 +249,18 @@ def _partial_upload(mailbox: Mailbox, workunit: str) -> FilePath:
 
 
 def _sha256(path: FilePath) -> str:
-    """Return the checksum of a regular file; empty if there is none. Raises OSError."""
+    """Return the checksum of a regular file, or "" if there is none."""
     with suppress(FileNotFoundError, NotRegular), open(path, "rb", opener=regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
     return ""
 
 
 def _is_at_work_on(mailbox: Mailbox | None, workunit: str) -> TypeGuard[Mailbox]:
-    """Return whether the mailbox exists and this workunit is its task. Raises DataError for an invalid workunit."""
+    """Return whether the mailbox exists and this workunit is its task.
+
+    Raises:
+        DataError: The workunit's name is invalid.
+    """
     try:
         WorkunitName.parse(workunit)
     except WorkunitError as error:

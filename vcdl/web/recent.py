@@ -24,7 +24,7 @@ _MOST = 64
 @dataclass(slots=True)
 class _Answer:
     asked_s: float
-    """Time of the request: the answer is not older."""
+    """Time of the request; the answer is at least as new."""
     messages: list[Message] = field(default_factory=list)
     size_bytes: int = 0
 
@@ -32,7 +32,7 @@ class _Answer:
 class RecentAnswers:
     """A layer that answers from the cache.
 
-    It lies behind all checks of a request, so every caller who gets a cached answer might have requested it.
+    It comes after all checks of a request, so a caller gets a cached answer only if they may request it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -54,7 +54,7 @@ class RecentAnswers:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = scope["path"], scope["query_string"]
-        # The caller is not part of the key: who may ask is checked before this layer, and the answer is the same for
+        # The caller is not part of the key: permissions are checked before this layer, and the answer is the same for
         # all.
         known = self._answers.get(key)
         if known is None or time.monotonic() >= known.asked_s + EVERY_S:
@@ -65,8 +65,8 @@ class RecentAnswers:
 
     def _keeping(self, key: tuple[str, bytes], send: Send) -> Send:
         """Send an answer, and cache it if it is complete."""
-        # The dict of now: a change replaces it, so an answer that was on its way by then goes into the old one and is
-        # not given again.
+        # Keep a reference to the current dict: a change replaces it, so an answer that is then in progress goes into
+        # the old dict and is never reused.
         answers, answer = self._answers, _Answer(time.monotonic())
 
         async def keep(message: Message) -> None:

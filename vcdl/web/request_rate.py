@@ -4,16 +4,16 @@ import time
 from collections import OrderedDict
 
 FAILED_LOGINS = 10.0, 10 / 60
-"""Failed logins allowed at once, and per second."""
+"""Failed logins allowed in a burst, and per second."""
 CALLERS = 10_000
 """Most callers that are remembered, so that memory stays bounded."""
 
 
 class RequestRate:
-    """A token bucket for each caller: some requests at once, refilled at a steady rate."""
+    """A token bucket for each caller: a burst of requests, refilled at a steady rate."""
 
     def __init__(self, burst: float, steady: float) -> None:
-        """Set the limits: requests at once, and requests per second."""
+        """Set the limits: the size of a burst, and requests per second."""
         self._burst = burst
         self._steady = steady
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -25,8 +25,8 @@ class RequestRate:
 
     def note(self, caller: str) -> None:
         """Count a request; only the CALLERS most recent callers are remembered."""
-        # A token bucket. Not below 0: a caller that keeps asking is answered again once it has waited, however much it
-        # asked.
+        # The bucket never goes below 0: a caller is answered again once it has waited, however many requests it has
+        # sent.
         self._left[caller] = max(0.0, self._left_of(caller) - 1.0), time.monotonic()
         self._left.move_to_end(caller)
         if len(self._left) > CALLERS:

@@ -28,7 +28,7 @@ Axis = Literal["time", "epoch"]
 Notice = Annotated[str, Query(max_length=40)]
 
 _drawing = threading.Lock()
-"""Held while a movie is drawn, which takes seconds of processor time and some 300 MB for 100 000 subtasks."""
+"""Held while a movie is drawn, because that takes seconds of processor time and some 300 MB for 100 000 subtasks."""
 _DRAWING_WAIT_S = 5.0
 """Seconds that a request waits for this lock, so that it does not occupy one of the service's threads for longer."""
 
@@ -90,7 +90,7 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
     if failure or service.submissions.is_beginning(name):
         return _page(request, "beginning.html", name=name, failure=failure)
     service.catalogue.folder(name)
-    said = {"stop": "It is asked to stop, and will have paused in some seconds.", "resume": "It continues."}
+    said = {"stop": "It was asked to stop, and will pause within a few seconds.", "resume": "It continues."}
 
     def parts() -> Parts:
         with service.catalogue.view(name).current() as view:
@@ -103,12 +103,12 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
 def movie(request: Request, service: ServiceHere, caller: CallerHere, name: str) -> Response:
     folder = service.catalogue.folder(name)
     if not _drawing.acquire(timeout=_DRAWING_WAIT_S):
-        raise ServiceBusy("the service draws another movie: try again in a minute")
+        raise ServiceBusy("the service is drawing another movie: try again in a minute")
     try:
         svg = svg_of(read_movie(folder, name))
     finally:
         _drawing.release()
-    # Its style is in the file, as it would be in a README; there is nothing else that it may load.
+    # The movie's style is in the file, as in a README; it may load nothing else.
     policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
     page = _page(request, "movie.html", name=name, svg=svg)
     page.headers.update(policy)
@@ -140,7 +140,8 @@ async def control_host(request: Request, service: ServiceHere, caller: CallerHer
 def login_page(request: Request, service: ServiceHere, next: str = "/", code: str = "") -> Response:
     if not code:
         return _page(request, "login.html", next=_own_path(next), error="")
-    # A link logs the owner in alone, and no wrong one counts: any web page can have a browser ask for one.
+    # A link can log in only the owner, and a wrong code is not counted, because any web page can make a browser request
+    # one.
     return _logged_in(request, service, OWNER if is_same(code, service.code) else None, next)
 
 
@@ -167,7 +168,8 @@ def _logged_in(request: Request, service: WebService, subject: str | None, then:
     if subject is None:
         words = "This token is unknown, expired or revoked; the address that `vcdl serve` printed ends with it."
         return _page(request, "login.html", status=401, next=_own_path(then), error=words)
-    # A redirect would still come from where the link was, and bring no strict cookie: this page leads on.
+    # After a redirect the request would still come from the site with the link, and the browser would not send a strict
+    # cookie. So this page leads on.
     answer = _page(request, "logged_in.html", next=_own_path(then))
     answer.set_cookie(
         COOKIE,
@@ -183,7 +185,7 @@ def _logged_in(request: Request, service: WebService, subject: str | None, then:
 
 def _own_path(path: str) -> str:
     """Return the path if it is one of this service, otherwise the first page."""
-    # `//host` and `/\host` are other sites to a browser: a link to the login page must not lead away after it.
+    # `//host` and `/\host` are other sites to a browser: the login page must not redirect there.
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"
 
@@ -194,10 +196,14 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _checked_form(request: Request, caller: Caller) -> dict[str, str]:
-    """Return a form that a page of this session has sent. Raises Forbidden for any other form."""
+    """Return a form that a page of this session has sent.
+
+    Raises:
+        Forbidden: The form is from elsewhere.
+    """
     form = await _form(request)
     if not caller.csrf or not is_same(form.get("csrf", ""), caller.csrf):
-        raise Forbidden("this form is not of your session: load the page again")
+        raise Forbidden("this form does not belong to your session: reload the page")
     return form
 
 
@@ -218,10 +224,10 @@ def _shown(request: Request, template: str, render: Callable[[], Parts], **words
     if is_visitor(request):
         return _page(request, template, parts=render(), **words)
     if "text/event-stream" not in request.headers.get("accept", ""):
-        # What watchers have is at most a second old: a page that many load costs one rendering.
+        # The parts that watchers have are at most a second old, so a page that many load is rendered once.
         return _page(request, template, parts=live.parts(key) or render(), **words)
     if live.watchers >= MOST_WATCHERS:  # each holds a connection, and the service has twice as many
-        raise ServiceBusy("too many pages are watched: this one is as it was when it came")
+        raise ServiceBusy("too many pages are being watched: this page is not updated; reload it later")
     service: WebService = request.app.state.service
     messages = while_valid(live.follow(key, render), lambda: service.is_valid(request.state.caller))
     return StreamingResponse(messages, media_type="text/event-stream")

@@ -23,7 +23,7 @@ _LONGEST_S = 150.0
 _LONGEST_EXPORT_S = 3600.0
 """Most seconds of an export, which reads, checks and packs gigabytes at the speed of the disk."""
 _AT_ONCE, _IN_LINE, _WAIT_S = 2, 8, 30.0
-"""Commands that run at once; commands that run or wait; seconds that a command waits."""
+"""Commands that run simultaneously; commands that run or wait; seconds that a command waits."""
 _MOST_CHARACTERS = 4 << 20
 _KEPT_S = 3600.0
 """Seconds for which a command's file can be fetched, so that forgotten ones do not fill the disk."""
@@ -50,7 +50,7 @@ class CommandRule:
     role: Role = Role.READER
     options: frozenset[str] = frozenset()
     jobs: int | None = 1
-    """Number of its arguments that name jobs; None: all."""
+    """Number of its arguments that name jobs, or None if all do."""
     writes: bool = False
     """Whether it writes a file with --output."""
     takes_new: bool = False
@@ -66,7 +66,7 @@ class CommandRequest:
     arguments: Sequence[str]
     options: Options = field(default_factory=dict)
     output: str = ""
-    """Name of the file that the command writes; empty: none."""
+    """Name of the file that the command writes, or an empty string."""
     columns: int = 80
     """Width of the caller's terminal, in characters."""
     new: AbstractContextManager[Path] | None = None
@@ -105,21 +105,25 @@ COMMANDS: Mapping[str, CommandRule] = {
 
 
 def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, list[str]]:
-    """Return the rule of a request's command, and the jobs that it names. Raises JobError if it is not allowed."""
+    """Return the rule of a request's command, and the jobs that it names.
+
+    Raises:
+        JobError: The command or an option is not allowed.
+    """
     command = COMMANDS.get(request.name)
     if command is None:
-        raise JobError(f"a service runs no {request.name[:30]!r}: only {', '.join(COMMANDS)}")
+        raise JobError(f"a service does not run {request.name[:30]!r}, only {', '.join(COMMANDS)}")
     if odd := [option for option in request.options if option not in command.options]:
         takes = ", ".join(sorted(command.options)) or "no option"
-        raise JobError(f"{request.name} at a service has no {odd[0][:30]}: it takes {takes}")
+        raise JobError(f"{request.name} at a service does not accept {odd[0][:30]}, only: {takes}")
     if request.new is not None and not command.takes_new:
-        raise JobError(f"{request.name} at a service takes no job file: give the name of a job there")
+        raise JobError(f"{request.name} at a service does not accept a job file: give the name of a job there")
     jobs = [*request.arguments][: command.jobs]
     if request.new is None and len(jobs) < (1 if command.jobs is None else command.jobs):
         raise JobError(f"{request.name} at a service needs the name of a job: `vcdl jobs --server` lists them")
     rest = request.arguments[len(jobs) :]
     if rest and not (request.name == "set" or command.jobs == 0):
-        raise JobError(f"{request.name} at a service takes the name of a job alone: leave out {rest[0][:60]!r}")
+        raise JobError(f"{request.name} at a service accepts only the name of a job: remove {rest[0][:60]!r}")
     if command.jobs:
         _check_settings(request.name, [*rest, *_texts(request.options.get("--set", ()))], role)
     _check_output(request, command)
@@ -128,9 +132,11 @@ def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, li
 
 def _check_output(request: CommandRequest, command: CommandRule) -> None:
     if request.name in _WRITES_ALWAYS and not request.output:
-        raise JobError(f"{request.name} at a service needs --output FILE: where its file is to be on your machine")
+        raise JobError(f"{request.name} at a service needs --output FILE: the name of the file on your machine")
     if request.output and not (command.writes and _OUTPUT.fullmatch(request.output)):
-        raise JobError(f"{request.name} writes no {request.output[:60]!r}: a name with .keras, .png, .svg or .pdf does")
+        raise JobError(
+            f"{request.name} cannot write {request.output[:60]!r}: use a name that ends in .keras, .png, .svg or .pdf"
+        )
 
 
 def _check_settings(command: str, settings: Iterable[str], role: Role) -> None:
@@ -166,9 +172,10 @@ class CommandRunner:
                 Errors of `request.new` pass through.
         """
         environment = {**confined_environment(), "COLUMNS": str(request.columns)}
-        # The service sets this to silence TensorFlow; to a command it would mean that a user wants to hear everything.
+        # The service sets this variable to silence TensorFlow; a command would conclude that the user set it to see
+        # everything.
         environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-        # The turn is taken before a new job's files are written: who waits holds no room on the disk.
+        # Wait for the turn before a new job's files are written, so that waiting requests use no disk space.
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
                 done = run_child(
@@ -189,10 +196,14 @@ class CommandRunner:
             )
 
     def written(self, folder: str, name: str) -> Path:
-        """Return a file that a command wrote. Raises RunFolderError if there is none."""
+        """Return a file that a command wrote.
+
+        Raises:
+            RunFolderError: There is no such file.
+        """
         path = self._outputs / folder / name
         if not (re.fullmatch(r"[0-9a-f]{32}", folder) and _OUTPUT.fullmatch(name) and path.is_file()):
-            raise RunFolderError("this file was fetched already, or its hour is over: ask for it again")
+            raise RunFolderError("this file was already fetched, or its hour is over: run the command again")
         return path
 
     def _command_arguments(self, request: CommandRequest, output: Path | None, new: Path | None) -> list[str]:
@@ -200,7 +211,7 @@ class CommandRunner:
         for option, value in request.options.items():
             if value is True:
                 words.append(option)
-            # As one word with `=`: a value that begins with a dash cannot become an option of its own.
+            # Pass it as one word with `=`, so that a value that starts with a dash cannot become an option of its own.
             words += [f"{option}={self._fleet_file(text) if option == '--fleet' else text}" for text in _texts(value)]
         if output is not None:
             words.append(f"--output={output}")
@@ -211,11 +222,15 @@ class CommandRunner:
             arguments.insert(0, str(new / "job.yaml"))
         elif request.name == "plan":
             arguments.insert(0, f"{arguments[0]}/job.yaml")
-        # Behind `--` nothing is an option, whatever a caller calls a job.
+        # After `--` nothing is an option, whatever name a caller gives a job.
         return [*words, "--", *arguments]
 
     def _fleet_file(self, name: str) -> Path:
-        """Return the file of a fleet. Raises JobError."""
+        """Return the file of a fleet.
+
+        Raises:
+            JobError: There is no fleet of this name.
+        """
         if name not in self._fleets:
             known = ", ".join(self._fleets) or "none: `vcdl serve --fleet` shows one"
             raise JobError(f"there is no fleet {name[:60]!r} at this service, only {known}")
@@ -223,7 +238,7 @@ class CommandRunner:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        busy = ServiceBusy("the service runs other commands: try again in a minute")
+        busy = ServiceBusy("the service is running other commands: try again in a minute")
         with ExitStack() as held:
             for place, wait_s in ((self._line_up, 0.0), (self._turns, _WAIT_S)):  # who waits holds a thread
                 if not place.acquire(timeout=wait_s):
@@ -243,7 +258,8 @@ class CommandRunner:
                 with suppress(FileNotFoundError):
                     if time.time() - old.stat().st_mtime > _KEPT_S:
                         shutil.rmtree(old, ignore_errors=True)
-            # A name that cannot be guessed is the right to fetch the file: it belongs to whoever asked for the command.
+            # Knowing the unguessable name is the permission to fetch the file, and only the caller of the command knows
+            # it.
             folder = self._outputs / secrets.token_hex(16)
             folder.mkdir(mode=0o700)
         try:
@@ -272,5 +288,5 @@ def _texts(value: bool | str | Sequence[str]) -> list[str]:
     texts = [] if isinstance(value, bool) else [value] if isinstance(value, str) else [*value]
     for text in texts:
         if not _TEXT.fullmatch(text):
-            raise JobError(f"{text[:60]!r} is too long, or no text")
+            raise JobError(f"{text[:60]!r} is too long, or contains control characters")
     return texts

@@ -38,7 +38,7 @@ _log = logging.getLogger("vcdl.web")
 _STARTS_S = 30.0
 """Most seconds to wait for a process that resumes a run, so that a request does not hang."""
 _RESUMES_AT_ONCE = 4
-"""Resumes at once, at most, since each takes one of the forty threads that answer pages."""
+"""Simultaneous resumes, at most, since each takes one of the forty threads that answer pages."""
 
 
 class Forbidden(VcdlError):
@@ -55,7 +55,7 @@ class WebService:
     code: str
     """Code in the address that `vcdl serve` prints; a browser that sends it is logged in as the owner."""
     secure_cookies: bool = False
-    """Whether browsers reach the service by TLS alone, so that cookies are marked secure."""
+    """Whether browsers reach the service only by TLS, so that cookies are marked secure."""
     failed: RequestRate = field(default_factory=lambda: RequestRate(*FAILED_LOGINS))
     """Rates of failed logins, by address, and by address and token."""
     fleets: Sequence[Path] = ()
@@ -67,7 +67,7 @@ class WebService:
     pages: Pages = field(init=False)
     live: LivePages = field(default_factory=LivePages)
     data_bytes: int = 50 << 30
-    """Most bytes of uploaded data that belong to no job yet."""
+    """Most bytes of uploaded data that do not belong to a job yet."""
     metrics: Metrics = field(init=False)
     chunks: ChunkStore = field(init=False)
     submissions: Submissions = field(init=False)
@@ -87,20 +87,23 @@ class WebService:
 
     @classmethod
     def over(cls, runs: Path, **options: Any) -> Self:
-        """Return the service over a folder of runs. Raises RunFolderError.
+        """Return the service over a folder of runs.
 
         Args:
             runs: The folder of runs.
             options: Further fields.
+
+        Raises:
+            RunFolderError: The folder cannot be used.
         """
         return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), **options)
 
     def of_token(self, token: str, address: str) -> tuple[Caller | None, float]:
         """Return the caller with a token, or None and the seconds that its address should wait.
 
-        A wrong token is counted, and is not looked up if it is sent too often. It is also counted for its
-        address, whose further wrong tokens have to wait. Right tokens are accepted meanwhile, as others may share the
-        address. 256 bits cannot be guessed: the limit protects against load.
+        A wrong token is counted, and is not looked up if it is sent too often. It is also counted for its address,
+        whose further wrong tokens then have to wait. Right tokens are still accepted, because others may share the
+        address. 256 bits cannot be guessed; the limit only protects against load.
 
         Raises:
             RunFolderError: The accounts cannot be read.
@@ -116,30 +119,38 @@ class WebService:
         return caller, wait_s
 
     def caller_of_subject(self, subject: str) -> Caller | None:
-        """Return the caller of a session's subject. Raises RunFolderError."""
+        """Return the caller of a session's subject.
+
+        Raises:
+            RunFolderError: The accounts cannot be read.
+        """
         return Caller(OWNER, Role.OPERATOR) if subject == OWNER else self.accounts.caller(subject)
 
     def is_valid(self, caller: Caller) -> bool:
-        """Return whether a caller's token still exists. Raises RunFolderError."""
+        """Return whether a caller's token is still valid.
+
+        Raises:
+            RunFolderError: The accounts cannot be read.
+        """
         return self.caller_of_subject(caller.id or OWNER) is not None
 
     async def submit(self, caller: Caller, key: str, job: str, files: list[SentFile], wait_s: float) -> str | int:
         """Submit a job when its turn comes.
 
-        Returns the job's name, or its place in the line after `wait_s` seconds.
+        The result is the job's name, or after `wait_s` seconds its place in the line.
 
         Raises:
             JobError, DataError, ModelError, RunFolderError, LineFull: The job is refused, cannot be stored, or the line
                 is full.
         """
         ticket = self.line.enter(caller.name, key, digest_of(job, files), lambda: self._submit(caller, key, job, files))
-        # Waited for without a thread: threads answer pages, and a submission takes minutes.
+        # Wait without a thread: threads answer pages, and a submission takes minutes.
         coming = asyncio.wrap_future(ticket.outcome)
         await asyncio.wait([coming], timeout=wait_s)
         if not coming.done():
             return self.line.place(ticket)
         outcome = coming.result()
-        # Forgotten, so that the corrected submission may come with the same key.
+        # Forget the ticket, so that the corrected submission may use the same key.
         if isinstance(outcome, BaseException):
             self.line.forget(ticket)
             raise outcome
@@ -162,21 +173,28 @@ class WebService:
             RunFolderError: The job is about to start.
         """
         if self.submissions.is_beginning(name):
-            raise RunFolderError(f"{name} is about to begin: try again in some seconds")
+            raise RunFolderError(f"{name} is about to start: try again in a few seconds")
         return self.catalogue.folder(name)
 
     def stop(self, caller: Caller, name: str) -> str:
-        """Request that a job pauses; return what happens now. Raises Forbidden, NoSuchJobError, RunFolderError."""
+        """Request that a job pauses; return what happens now.
+
+        Raises:
+            Forbidden: The caller may not stop the job.
+            NoSuchJobError, RunFolderError: There is no such job, or nothing to stop.
+        """
         with self._noted(caller, "stop", name):
             if not ask_to_pause(folder := self.folder(name)):
-                state = "finished" if is_finished(folder) else "not being run"
+                state = "finished" if is_finished(folder) else "not running"
                 raise RunFolderError(f"{name} is {state}: there is nothing to stop")
-        return f"{name} is asked to stop; it will have paused in some seconds"
+        return f"{name} was asked to stop; it will pause within a few seconds"
 
     def resume(self, caller: Caller, name: str) -> str:
-        """Continue a job, and return what happens now.
+        """Continue a job, and return a sentence about what happens now.
 
-        Raises Forbidden, NoSuchJobError, RunFolderError, JournalError, GridError.
+        Raises:
+            Forbidden: The caller may not resume the job.
+            NoSuchJobError, RunFolderError, JournalError, GridError: There is no such job, or it cannot continue.
         """
         with self._noted(caller, "resume", name):
             return self._go_on(name)
@@ -210,10 +228,10 @@ class WebService:
             _refuse_own_code(folder)
             is_sent = self.accounts.submitter(name) is not None
             if not self._resuming.acquire(blocking=False):
-                raise ServiceBusy("the service resumes other jobs: try again in some seconds")
+                raise ServiceBusy("the service is resuming other jobs: try again in a few seconds")
             try:
                 # Jobs that came through the service get the confined environment, without the operator's credentials.
-                # The operator's own may need those, for a store or for data.
+                # The operator's own jobs may need those, for a store or for data.
                 _resume_in_a_process(folder, confined_environment() if is_sent else None)
             finally:
                 self._resuming.release()
@@ -227,10 +245,10 @@ class WebService:
         """
         command, jobs = served_command(request, caller.role)
         if request.new is not None and caller.role < Role.SUBMITTER:
-            raise Forbidden(f"{caller.name} may not send a job: this needs the role submitter")
+            raise Forbidden(f"{caller.name} may not submit a job: this requires the role submitter")
         if request.new is not None and not jobs and project_of(self.catalogue.runs) is not None:
             raise JobError(
-                f"{request.name}: the clients of a project are measured by the jobs that they trained: "
+                f"{request.name}: the speed of a project's clients is known only from jobs that they have trained: "
                 f"`vcdl plan JOB.yaml NAME` names one, `vcdl jobs` lists them"
             )
         for name in jobs:
@@ -254,11 +272,15 @@ class WebService:
 
     @contextmanager
     def _noted(self, caller: Caller, action: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
-        """Run the block's act on a caller's job if the caller may, and record the outcome. Raises Forbidden."""
+        """Run the block on a caller's job if the caller is allowed to, and record the outcome.
+
+        Raises:
+            Forbidden: The caller may not do this.
+        """
         try:
             # Refusals are in the audit log too: they show who tries what.
             if caller.role < role:
-                raise Forbidden(f"{caller.name} may not {action} here: this needs the role {role.name.lower()}")
+                raise Forbidden(f"{caller.name} may not {action} here: this requires the role {role.name.lower()}")
             if caller.role < Role.OPERATOR and self.accounts.submitter(name) != caller.name:
                 raise Forbidden(f"{caller.name} did not submit {name}: only an operator may {action} it")
             yield
@@ -268,18 +290,26 @@ class WebService:
         self.accounts.note(caller, action, name[:64])
 
     def file(self, name: str, file: str) -> FileResponse:
-        """Return a file of a run for download. Raises NoSuchJobError."""
+        """Return a file of a run for download.
+
+        Raises:
+            NoSuchJobError: There is no such job or file.
+        """
         path = self.catalogue.folder(name).path / file
         if file not in FILES or not path.is_file():
-            raise NoSuchJobError(f"{name} has no file {file[:64]!r}: {', '.join(FILES)} come with its end")
+            raise NoSuchJobError(f"{name} has no file {file[:64]!r}: {', '.join(FILES)} exist once it has finished")
         return FileResponse(path, media_type=FILES[file][1], filename=f"{name}-{file}")
 
 
 def _refuse_own_code(folder: RunFolder) -> None:
-    """Refuse a run whose model brings code, which no process of the service may run. Raises RunFolderError."""
+    """Refuse a run whose model has its own code, which no process of the service may run.
+
+    Raises:
+        RunFolderError: The model has its own code.
+    """
     if read_frozen(folder).model.code is not None:
         raise RunFolderError(
-            f"{folder.path.name} brings code of its own, and a service runs none: use `vcdl` on its machine"
+            f"{folder.path.name} has its own code, which a service does not run: use `vcdl` on the machine"
         )
 
 
@@ -287,7 +317,10 @@ def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | Non
     """Start `vcdl resume` in a process that outlives the service, with its output in resume.log.
 
     Returns once the run is marked as running, so that a query of its state right afterwards does not still report it as
-    paused. Raises GridError.
+    paused.
+
+    Raises:
+        GridError: The process cannot be started, or ended with an error.
     """
     try:
         process = started(["resume", str(folder.path)], folder.path / "resume.log", environment)
@@ -315,9 +348,13 @@ CallerHere = Annotated[Caller, Depends(caller_of)]
 
 
 def needs(caller: Caller, role: Role) -> Caller:
-    """Return the caller if it has a role. Raises Forbidden."""
+    """Return the caller if it has a role.
+
+    Raises:
+        Forbidden: The caller lacks the role.
+    """
     if caller.role < role:
-        raise Forbidden(f"{caller.name} may only read here: this needs the role {role.name.lower()}")
+        raise Forbidden(f"{caller.name} may only read here: this requires the role {role.name.lower()}")
     return caller
 
 

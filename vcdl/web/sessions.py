@@ -22,14 +22,17 @@ OWNER = "owner"
 FOLDER = ".service"
 """The service's own folder among the runs; only its owner may read it."""
 _KEY_BYTES = 32
-"""Bytes of the key that signs sessions, as many as its hash has."""
+"""Bytes of the key that signs sessions, as many as the hash function has."""
 
 
 class Role(IntEnum):
-    """A caller's rights. READER, SUBMITTER and OPERATOR each include those of the one before; WORKER is separate."""
+    """A caller's permissions.
+
+    READER, SUBMITTER and OPERATOR each include those of the one before; WORKER is separate.
+    """
 
     WORKER = 0
-    """Acts of pilots in a pool, and nothing else."""
+    """Only the requests of pilots in a pool."""
     READER = 1
     SUBMITTER = 2
     OPERATOR = 3
@@ -40,11 +43,11 @@ class TokenBounds:
     """The bounds of a token beyond its role."""
 
     job: str | None = None
-    """The only job whose pool a worker may use; None: all jobs."""
+    """The only job whose pool a worker may use, or None for all jobs."""
     budget_usd: float | None = None
-    """Most dollars that a submitter's jobs may cost by fleets; None: unlimited."""
+    """Most dollars that a submitter's jobs may cost on fleets, or None for no limit."""
     boinc_account: int | None = None
-    """The BOINC account to whose hosts a submitter may restrict jobs; None: not allowed."""
+    """The BOINC account to whose hosts a submitter may restrict jobs, or None if not allowed."""
 
 
 UNBOUNDED = TokenBounds()
@@ -52,15 +55,16 @@ UNBOUNDED = TokenBounds()
 
 @dataclass(frozen=True)
 class Caller:
-    """A caller and its rights."""
+    """A caller and its permissions."""
 
     name: str
     role: Role
     id: str = ""
-    """Id of the token; empty: the caller is the owner."""
+    """Id of the token, or an empty string for the owner."""
     bounds: TokenBounds = UNBOUNDED
     csrf: str = ""
-    """Secret that a form of this session must send; empty: the caller uses a token and has no session."""
+    """Secret that a form of this session must send, or an empty string if the caller uses a token and has no session.
+    """
 
 
 class Sessions:
@@ -71,12 +75,16 @@ class Sessions:
 
     @classmethod
     def of(cls, runs: Path) -> "Sessions":
-        """Return the sessions signed by a folder's key, which is created if there is none. Raises RunFolderError."""
+        """Return the sessions signed by a folder's key, which is created if there is none.
+
+        Raises:
+            RunFolderError: The key cannot be read or written.
+        """
         path = service_folder(runs) / "session_key"
         with folder_errors(path.parent):
             key = keep_first(path, secrets.token_bytes(_KEY_BYTES))
         if len(key) != _KEY_BYTES:
-            raise RunFolderError(f"{path} is damaged: remove it, and everybody logs in again")
+            raise RunFolderError(f"{path} is damaged: remove it; everybody then has to log in again")
         return cls(key)
 
     def begin(self, subject: str) -> str:
@@ -85,9 +93,9 @@ class Sessions:
         return f"{text}.{self._sign('session', text)}"
 
     def subject(self, cookie: str) -> str | None:
-        """Return the subject of a cookie; None if it is not ours or has expired."""
+        """Return the subject of a cookie, or None if we did not sign it or it has expired."""
         text, _, signature = cookie.rpartition(".")
-        # Verified before anything of it is parsed: only our own text reaches float() and split().
+        # Verify the signature before parsing anything, so that only our own text reaches float() and split().
         if not is_same(signature, self._sign("session", text)):
             return None
         subject, end_s, _ = text.rsplit(".", 2)
@@ -98,12 +106,16 @@ class Sessions:
         return self._sign("form", cookie)
 
     def _sign(self, purpose: str, text: str) -> str:
-        # The purpose is signed too, or a form's secret could serve as a session's signature.
+        # The purpose is signed, too: otherwise a form's secret could serve as a session's signature.
         return hmac.new(self._key, f"{purpose}:{text}".encode(errors="replace"), hashlib.sha256).hexdigest()
 
 
 def service_folder(runs: Path) -> Path:
-    """Return the service's own folder among the runs, creating it if needed. Raises RunFolderError."""
+    """Return the service's own folder among the runs, creating it if needed.
+
+    Raises:
+        RunFolderError: The folder cannot be created.
+    """
     folder = runs / FOLDER
     with folder_errors(runs):
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The line of submissions that wait to be checked: threads of its own, not those that answer pages.
+"""The line of submissions that wait to be checked: it has its own threads, not those that answer pages.
 
 A submission takes minutes: its files are written, a process checks it, and with fleets another one plans it. Each
 caller has one place in the line, so each waits for at most one job of every other caller. A request waits for a while
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from vcdl.errors import JobError, Unavailable
 
 AT_ONCE = 2
-"""Submissions that are checked at once: with one, a job whose check takes its three minutes would stop all others."""
+"""Submissions that are checked simultaneously: with only one, a job whose check takes three minutes would block all
+others."""
 MOST_WAITING = 100
 """Submissions that wait: at some six seconds each the last one waits for five minutes."""
 RETRY_S = 10
@@ -61,21 +62,24 @@ class SubmissionLine:
                     raise another_job()
                 return last
             if last is not None and not last.outcome.done():
-                raise LineFull(f"another job of {caller} is being checked: submit this one when it is through")
+                raise LineFull(
+                    f"another job of {caller} is being checked: submit this job once that check has finished"
+                )
             if len(self._waiting) >= MOST_WAITING:
-                raise LineFull(f"{MOST_WAITING} jobs wait to be checked: submit again in a minute")
+                raise LineFull(f"{MOST_WAITING} jobs are waiting to be checked: submit again in a minute")
             ticket = Ticket(caller, key, digest, work)
             self._last[caller] = ticket
             self._waiting.append(ticket)
             # Threads start when there is work and end with it: an idle service has none.
             if self._threads < AT_ONCE:
                 self._threads += 1
-                # A daemon: the end of the service does not wait for a check, and half a submission is none.
+                # A daemon thread, so that the end of the service does not wait for a check: an incomplete submission
+                # has no effect.
                 threading.Thread(target=self._work, name="vcdl-submissions", daemon=True).start()
         return ticket
 
     def place(self, ticket: Ticket) -> int:
-        """Return a ticket's place in the line, 1 for the next; 0 while it is checked."""
+        """Return a ticket's place in the line, 1 for the next, or 0 while it is being checked."""
         with self._lock:
             return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
 
@@ -88,8 +92,8 @@ class SubmissionLine:
     def _work(self) -> None:
         while True:
             with self._lock:
-                # Counted down under the lock in which the line was found empty, or `enter` could rely on a thread that
-                # ends.
+                # Decrement the count under the same lock under which the line was found empty: otherwise `enter` could
+                # rely on a thread that is about to end.
                 if not self._waiting:
                     self._threads -= 1
                     return
@@ -102,4 +106,4 @@ class SubmissionLine:
 
 def another_job() -> JobError:
     """Return the error for a key that is sent again with another job."""
-    return JobError("this Idempotency-Key was used for another job: take a new one")
+    return JobError("this Idempotency-Key was already used for another job: use a new key")

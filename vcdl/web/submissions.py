@@ -41,7 +41,8 @@ _REFUSED = (
     *(("model", "python"), ("model", "hub"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
     *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
 )
-"""Keys that a submission may not set: they lead out of it (to code, files, another machine), or the server decides."""
+"""Keys that a submission may not set: they refer to something outside of it (code, files, another machine), or are
+settings of the server."""
 _FILES = {
     ("model", "keras_json"): (".json",),
     ("model", "keras"): (".keras",),
@@ -54,7 +55,7 @@ CHECK_S = 180.0
 """Seconds that the check of a job may take, so that a hostile job cannot hold the line; most take six."""
 _LOOKED_AT = "looked-at-"
 _OPEN_JOBS = 10
-"""Jobs of a submitter that may be open at once, so that one cannot take all clients."""
+"""Simultaneously open jobs of a submitter, at most, so that one submitter cannot take all clients."""
 _OPEN_BYTES = 50 << 30
 """Most bytes of data of a submitter's open jobs, counted in whole chunks."""
 
@@ -76,7 +77,7 @@ class Submissions:
         self._runs = runs
         self._folder = service_folder(runs) / "jobs"
         self._notes = service_folder(runs) / "notes"
-        """Folder of our own files about jobs, outside of the submissions' folders: no submission can bring one."""
+        """Folder of our own files about jobs, outside of the submissions' folders: no submission can contain one."""
         self._accounts = accounts
         self._chunks = chunks
         self._lock = threading.Lock()
@@ -157,7 +158,7 @@ class Submissions:
                         note.unlink(missing_ok=True)
 
     def failure(self, name: str) -> str:
-        """Return why a job did not start; empty if it started or may still start."""
+        """Return why a job did not start, or "" if it started or may still start."""
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
@@ -197,10 +198,10 @@ class Submissions:
         jobs = [name for name in self._accounts.submitted_jobs(caller.name) if not self._is_over(name)]
         coming = [reserved for by, reserved in self._reserved.values() if by == caller.name]
         if (count := len(jobs) + len(coming)) >= _OPEN_JOBS:
-            raise JobError(f"{caller.name} has {count} open jobs, and may have {_OPEN_JOBS}: wait for one to end")
+            raise JobError(f"{caller.name} has {count} open jobs, the limit is {_OPEN_JOBS}: wait for one to finish")
         held = sum(path.stat().st_size for name in jobs for path in (self._folder / name).glob("*"))
         if held + sum(coming) + size_bytes > _OPEN_BYTES:
-            raise JobError(f"the open jobs of {caller.name} may hold {size(_OPEN_BYTES)} of data: wait for one to end")
+            raise JobError(f"the open jobs of {caller.name} may use {size(_OPEN_BYTES)}: wait for one to finish")
 
     def _with_account(self, caller: Caller, values: dict[str, Any]) -> dict[str, Any]:
         """Return the job with the number of the account to whose hosts it is restricted. Raises JobError."""
@@ -209,12 +210,12 @@ class Submissions:
         if account is None or not isinstance(boinc, dict):
             return values
         if self._project is None:
-            raise JobError("boinc > account: no BOINC project is behind this service: leave it out")
+            raise JobError("boinc > account: this service has no BOINC project: remove the key")
         if account != "own" and caller.role < Role.OPERATOR:
             raise JobError("boinc > account: a submitter can restrict a job only to their own hosts: set it to `own`")
         if account == "own" and caller.bounds.boinc_account is None:
             raise JobError(
-                f"boinc > account: this token of {caller.name} is of no BOINC account: the operator makes another one "
+                f"boinc > account: this token of {caller.name} has no BOINC account: ask the operator for a token "
                 "with --boinc-account"
             )
         return {**values, "boinc": {**boinc, "account": caller.bounds.boinc_account if account == "own" else account}}
@@ -228,10 +229,14 @@ class Submissions:
             is_known = longer in self._reserved or self._accounts.submitter(longer) is not None
             if not is_known and not (self._runs / longer).exists():
                 return longer
-        raise JobError(f"no name is left for {name[:63]}: choose another one in the job file")
+        raise JobError(f"no name is left for {name[:63]}: choose another name in the job file")
 
     def _write(self, caller: Caller, folder: Path, values: Mapping[str, Any], files: list[SentFile]) -> None:
-        """Write the job and its files into its folder. Raises RunFolderError, DataError, JobError."""
+        """Write the job and its files into its folder.
+
+        Raises:
+            RunFolderError, DataError, JobError: A file cannot be written, a chunk is missing, or the job is invalid.
+        """
         shutil.rmtree(folder, ignore_errors=True)
         with folder_errors(self._folder):
             folder.mkdir(mode=0o700, parents=True)
@@ -244,14 +249,15 @@ class Submissions:
             job = load_job(folder / "job.yaml", slots=None if self._project is None else SMALL_FLEET)
         except JobError as error:
             raise JobError(_without(folder, str(error))) from None
-        # Every path of the checked job, and not only the keys of `_FILES`: a key that is added later cannot lead out.
+        # Check every path of the job, and not only the keys of `_FILES`, so that a key that is added later cannot lead
+        # out.
         for path in _paths_in(job):
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise JobError("a job that is sent here may only name files that are sent with it")
         save_job(job, folder / "job.yaml")
 
     def _check(self, folder: Path) -> None:
-        """Run `vcdl check` in a process with limited resources. Raises JobError with its message."""
+        """Run `vcdl check` in a process with limited resources. Raises JobError."""
         limits = Limits.for_foreign_files(CHECK_S)
         with folder_errors(self._notes):
             self._notes.mkdir(mode=0o700, exist_ok=True)
@@ -264,11 +270,11 @@ class Submissions:
                 env=confined_environment(has_store=False),
             )
         except subprocess.TimeoutExpired:
-            raise JobError(f"the check of the job took more than {CHECK_S:g} s: make it smaller") from None
-        # Killed by a signal, which the limit of memory causes in C code.
+            raise JobError(f"the check of the job took more than {CHECK_S:g} s: make the job smaller") from None
+        # It was killed by a signal, which exceeding the memory limit causes in C code.
         if done.returncode < 0:
             raise JobError(
-                f"the check of the job needs more than {size(limits.memory_bytes)} of memory: make it smaller"
+                f"the check of the job needs more than {size(limits.memory_bytes)} of memory: make the job smaller"
             )
         if done.returncode:
             raise JobError(_words(done.stderr.decode("utf-8", "replace"), folder))
@@ -290,7 +296,8 @@ class Submissions:
         self._notes.mkdir(mode=0o700, exist_ok=True)
         process = started(arguments, log, confined_environment())
         self._process_file(name).write_text(str(process.pid), encoding="ascii")
-        # Above 0: an error of the command. Below 0 somebody killed it, and it is started again with the service.
+        # Above 0 it is an error of the command. Below 0 it was killed, and the service starts it again when it
+        # restarts.
         if process.wait() > 0 and not self._has_begun(name):
             self._accounts.costs_nothing(name)
             self._failure_file(name).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
@@ -323,17 +330,20 @@ def _checked_values(text: str, files: list[SentFile]) -> dict[str, Any]:
         raise JobError("the job file is too long, or names too many files")
     names = [file.name for file in files]
     if odd := [name for name in names if not _FILE.fullmatch(name) or names.count(name) > 1]:
-        raise JobError(f"{odd[0][:60]!r} is no name for a file of a job")
+        raise JobError(f"{odd[0][:60]!r} is not a valid name for a file of a job")
     values = _keys_in(text)
     if not isinstance(values.get("name"), str) or not _JOB_NAME.fullmatch(values["name"]):
         raise JobError("name: 1 to 63 of a-z, 0-9, - and _ are a job's name, not beginning with - or _")
     sections = {section: inner for section, inner in values.items() if isinstance(inner, dict)}
     for section, key in _REFUSED:
         if sections.get(section, {}).get(key) is not None:
-            raise JobError(f"{section} > {key} leads out of the job, to what is the server's: leave it out")
+            raise JobError(
+                f"{section} > {key} is not allowed here, because it is a setting of the server or refers to something "
+                "outside of the job: remove it"
+            )
     _check_named(sections, names)
     if isinstance(values.get("store"), str):
-        raise JobError("store > url leads out of the job, to what is the server's: leave it out")
+        raise JobError("store > url is not allowed here, because it is a setting of the server: remove it")
     return values
 
 
@@ -347,16 +357,16 @@ def _check_named(sections: Mapping[str, dict[str, Any]], names: list[str]) -> No
             raise JobError(f"{section} > {key} must name a file that is sent with the job, *{' or *'.join(endings)}")
         named.add(value)
     if unnamed := sorted({*names} - named):
-        raise JobError(f"no key of the job names its file {unnamed[0]!r}: leave it out")
+        raise JobError(f"no key of the job uses the file {unnamed[0]!r}: do not send it")
 
 
 def _keys_in(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise JobError(f"the job is no JSON ({str(error)[:100]}): `vcdl submit --server` sends one") from error
+        raise JobError(f"the job is not valid JSON ({str(error)[:100]}): `vcdl submit --server` sends one") from error
     if not isinstance(values, dict):
-        raise JobError("the job is no object of keys")
+        raise JobError("the job is not a JSON object")
     return values
 
 
@@ -377,7 +387,7 @@ def _paths_in(value: Any) -> Iterator[Path]:
 def _words(output: str, folder: Path) -> str:
     """Return a command's error message without the server's paths."""
     said = [line.partition("error: ")[2] for line in output.splitlines() if line.startswith("vcdl: error: ")]
-    return _without(folder, "; ".join(said))[:1000] or "the job cannot begin here"
+    return _without(folder, "; ".join(said))[:1000] or "the job cannot start here"
 
 
 def _without(folder: Path, words: str) -> str:

@@ -23,7 +23,7 @@ from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder
 
 _EVERY_S = 15.0
-"""Seconds between two checks of all jobs: an alert may be so late."""
+"""Seconds between two checks of all jobs: an alert may be this late."""
 _STORES_EVERY = 4
 """Checks between two queries of a store, because each costs a connection."""
 _log = logging.getLogger("vcdl.web")
@@ -32,7 +32,7 @@ _log = logging.getLogger("vcdl.web")
 class Watchman:
     """Checks all jobs regularly.
 
-    Reported alerts are stored, so that a restart of the service repeats none.
+    Reported alerts are stored, so that a restart of the service does not repeat them.
     """
 
     def __init__(self, catalogue: JobCatalogue, channel: AlertChannel) -> None:
@@ -46,18 +46,23 @@ class Watchman:
         self._file = service_folder(catalogue.runs) / "alerts.json"
         self._looks = 0
         self._away: dict[str, str] = {}
-        """Reasons why jobs' stores are unavailable, by job."""
+        """Job → the reason for which its store is unavailable."""
 
     def begin(self) -> None:
         """Start to check the jobs, in a thread of its own."""
         threading.Thread(target=self._look_for_ever, name="vcdl-watchman", daemon=True).start()
 
     def look(self, now_s: float | None = None) -> list[str]:
-        """Report new alerts; return why some could not be sent. Raises RunFolderError."""
+        """Report new alerts; return why some could not be sent.
+
+        Raises:
+            RunFolderError: The jobs cannot be read, or the alerts cannot be stored.
+        """
         now_s = time.time() if now_s is None else now_s
         were_open, sent = self._read()
         are_open = {name for is_over, name in self._catalogue.listed() if not is_over}
-        # Ends are changes, which only the difference between two looks shows; stalls and bans are states.
+        # The end of a job is a change, which shows only in the difference between two checks; stalls and bans are
+        # states.
         ends = [(name, what, words) for name in sorted(were_open - are_open) for what, words in self._end(name)]
         causes = {f"job {name}: {what}": words for name, what, words in ends}
         for name in sorted(are_open):
@@ -65,7 +70,7 @@ class Watchman:
                 causes |= {f"job {name}: {what}": words for what, words in self._causes(view, now_s)}
         causes |= self._bans(sent)
         reported, failed = self._channel.news(causes, sent)
-        # An end whose alert could not be sent stays among the open jobs, and is tried again at the next look.
+        # An end whose alert could not be sent stays among the open jobs, and is sent again at the next check.
         unreported = {name for name, what, _ in ends if f"job {name}: {what}" not in reported}
         if (are_open | unreported, {*reported}) != (were_open, {*sent}) or not self._file.exists():
             state = {"open": sorted(are_open | unreported), "reported": sorted(reported)}
@@ -78,10 +83,10 @@ class Watchman:
         banned = banned_hosts(self._catalogue.runs)
         if banned is None:  # the state is unknown, so nothing is reported as over
             return {name: "" for name in sent if name.startswith("host ")}
-        return {f"host {name}: banned": "BOINC's scheduler turns it away" for name in sorted(banned)}
+        return {f"host {name}: banned": "BOINC's scheduler refuses it" for name in sorted(banned)}
 
     def _read(self) -> tuple[set[str], tuple[str, ...]]:
-        """Return the jobs that were open at the last check, and the alerts that were sent; empty at the first check."""
+        """Return the jobs that were open at the last check and the alerts sent so far; empty at the first check."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(self._file.read_text(encoding="utf-8"))
             return set(map(str, state["open"])), tuple(map(str, state.get("reported", state.get("told"))))
@@ -104,12 +109,15 @@ class Watchman:
             yield f"collapsed at version {collapses[-1].collapsed}", rolled_back_words(collapses[-1])
         for name in view.hosts.hosts:
             if (trust := ShownTrust.of(view.job, view.hosts, name)).is_out:
-                yield f"{name} is out", f"its uploads are refused, as it is {trust.state}: `vcdl hosts` shows why"
+                yield f"{name} is out", f"its uploads are refused because it is {trust.state}: `vcdl hosts` shows why"
         if why := self._store_trouble(view):
             yield "store away", why
 
     def _store_trouble(self, view: JobView) -> str:
-        """Return why the store of a job does not answer; empty if it does, or is a folder. Queried once a minute."""
+        """Return why the store of a job does not answer, or "" if it does or is a folder.
+
+        Query the store once a minute.
+        """
         name = view.folder.path.name
         if self._looks % _STORES_EVERY == 0:
             self._away.pop(name, None)
@@ -117,7 +125,7 @@ class Watchman:
                 settings = asked_settings(view.job, view.folder)
                 if settings.is_folder:
                     return ""
-                # Under a name of its own: only the server is asked, and no job's weights are touched.
+                # Use a separate name: this only queries the server and never touches a job's weights.
                 with closing(open_store(settings, "vcdl-trial", 1)) as store:
                     store.check_service()
             except StoreError as error:
