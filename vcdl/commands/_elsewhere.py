@@ -22,15 +22,15 @@ server_option = click.option("--server", metavar="NAME", help="A service of `vcd
 
 
 class ServedCommand(click.Command):
-    """A command that a service runs as well: with `--server NAME` it goes there as it was given."""
+    """A command that a service can run, too: with `--server NAME` it is sent there as it was typed."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         server_option(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # What was typed, before click converts it: the service parses it again. Options that were not given are left
-        # out, so that its own defaults hold.
+        # Keep what was typed, before click converts it, because the service parses it again. Options that were not
+        # given are omitted, so that the service's defaults apply.
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         ctx.meta[_GIVEN] = {
             name: value for name, value in given.items() if isinstance(value, str | bool | list | tuple)
@@ -38,7 +38,7 @@ class ServedCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        # Taken out, as the functions of the commands have no such parameter.
+        # Remove it, because the functions of the commands have no such parameter.
         server = ctx.params.pop("server")
         return super().invoke(ctx) if server is None else self._run_at(server, ctx)
 
@@ -48,13 +48,14 @@ class ServedCommand(click.Command):
         options: dict[str, Any] = {}
         for parameter in self.params:
             value = given.get(str(parameter.name))
-            # The output is a file of this machine: the service gets a name of its own for it, and the file is fetched.
+            # The output is a file of this machine: the service gets a separate name for it, and the file is then
+            # fetched.
             if value is None or parameter.name in ("server", "output"):
                 continue
             if isinstance(parameter, click.Argument):
                 arguments += [value] if isinstance(value, str) else value
             else:
-                # The long form is what the service's table of options has.
+                # Use the long form, because the service's table of options has it.
                 options[max(parameter.opts, key=len)] = value
         output, client, new = given.get("output"), client_of(server), None
         if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):  # no job has such a name
@@ -65,13 +66,17 @@ class ServedCommand(click.Command):
         columns = min(400, shutil.get_terminal_size().columns)
         answer = client.command(name, arguments, options, output and Path(output), columns=columns, new=new)
         click.echo(answer["output"], nl=False)
-        # The two streams stay apart, so that a pipe gets the same as from the command here.
+        # Keep the two streams apart, so that a pipe gets the same as from a local command.
         click.echo(answer["errors"], nl=False, err=True)
         return int(answer["exit_code"])
 
 
 def client_of(server: str) -> "ServiceClient":
-    """Return a client of a service by its name. Raises JobError."""
+    """Return a client of a service by its name.
+
+    Raises:
+        JobError: There is no login for this service.
+    """
     from vcdl.remote.connections import connection_of
     from vcdl.remote.service_client import ServiceClient
 
@@ -87,14 +92,18 @@ def show_jobs(server: str, as_json: bool) -> ExitCode:
 
 
 def watch_job(server: str, path: Path | None) -> ExitCode:
-    """Show a job until it is over or paused. Raises VcdlError when it failed."""
+    """Show a job until it is over or paused.
+
+    Raises:
+        VcdlError: The job failed, or the service cannot be reached.
+    """
     from vcdl.remote.following import follow
 
     if path is None:
         raise JobError("give the name of a job: `vcdl jobs --server NAME` lists them")
     try:
         job = follow(client_of(server), str(path), sys.stdout)
-    # Ends the display and not the job, which the service trains.
+    # Ctrl-C ends the display and not the job, which the service trains.
     except KeyboardInterrupt:
         return ExitCode.OK
     click.echo(f"{path}: {job['state']}; `vcdl status {for_shell(path)} --server {server}` shows all figures")
@@ -102,10 +111,14 @@ def watch_job(server: str, path: Path | None) -> ExitCode:
 
 
 def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bool) -> ExitCode:
-    """Send a job, and watch it unless asked not to. Raises VcdlError."""
+    """Send a job, and watch it unless asked not to.
+
+    Raises:
+        VcdlError: The job is refused, or the service cannot be reached.
+    """
     client = client_of(server)
     with _sending(job_file, overrides) as (parcel, progress):
-        # Data first: the submission names their chunks, and is refused when one is missing.
+        # Send the data first: the submission names its chunks, and is refused if one is missing.
         sent = client.sent(parcel, progress)
     name = client.submit(sent, waits=_waits)
     click.echo(f"submitted {name} to {server}")
@@ -121,7 +134,11 @@ def _waits(place: int) -> None:
 
 @contextmanager
 def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel, Progress]]":
-    """Yield a job in the form in which it is sent, and what shows the progress. Raises VcdlError."""
+    """Yield a job in the form in which it is sent, with a function that shows the progress.
+
+    Raises:
+        VcdlError: The job is invalid, or a file cannot be read.
+    """
     from vcdl.remote.parcel import parcel_of
     from vcdl.report.wording import size
 
@@ -137,10 +154,10 @@ def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel
 
 
 class _Tenths:
-    """Prints upload progress as a line for each tenth; nothing for an upload of less than about a minute."""
+    """Prints upload progress as a line for each tenth, or nothing for a small upload."""
 
     def __init__(self, whole_bytes: int) -> None:
-        # 10 tenths count as said already: what takes seconds needs no lines.
+        # Count all tenths of a small upload as printed: what takes seconds needs no lines.
         self._told = 0 if whole_bytes >= _LONG_BYTES else 10
 
     def __call__(self, sent: int, whole: int) -> None:

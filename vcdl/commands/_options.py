@@ -53,7 +53,7 @@ project_option = project_dir_option(
 
 def say(lines: Iterable[str]) -> ExitCode:
     """Print lines."""
-    # Printed one by one: the lines may come from a generator that works meanwhile.
+    # Print them one by one, because the lines may come from a generator that works in between.
     for line in lines:
         click.echo(line)
     return ExitCode.OK
@@ -73,7 +73,7 @@ def packed(kind: Any, name: str) -> Callable[[F], F]:
     def decorated(function: F) -> F:
         @wraps(function)
         def with_object(**options: Any) -> Any:
-            # Only fields that are options of this command: others keep the dataclass's default.
+            # Pass only fields that are options of this command: the others keep the dataclass's default.
             given = {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
             return function(**options, **{name: kind(**given)})
 
@@ -91,14 +91,17 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: str | N
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|m|h|d)", value)
     if match is None or float(match[1]) <= 0:
-        raise click.BadParameter(f"{value!r} is no time: 6h, 90min and 2d are")
+        raise click.BadParameter(f"{value!r} is not a time: use 6h, 90min or 2d, for example")
     return float(match[1]) * _UNITS[match[2]]
 
 
 def in_project(path: Path | None, project_dir: Path | None, *, running_first: bool = True) -> Path | None:
-    """Return the folder of DIR, which is a job's name with --project-dir. Raises RunFolderError.
+    """Return the folder of DIR, which is a job's name with --project-dir.
 
     Without DIR, return the newest run, or the newest running one if `running_first`.
+
+    Raises:
+        RunFolderError: There is no such run.
     """
     from vcdl.run.finding import chosen_run
 
@@ -106,7 +109,7 @@ def in_project(path: Path | None, project_dir: Path | None, *, running_first: bo
 
 
 def project_of(folder: "RunFolder") -> Path:
-    """Return the BOINC project of a job, which lies in vcdl/runs there."""
+    """Return the BOINC project of a job, whose folder is in the project's vcdl/runs."""
     return folder.path.resolve().parents[2]
 
 
@@ -124,7 +127,7 @@ def fleet_file(function: F) -> F:
 
 
 def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
-    """Return a function that returns a fleet's cost so far and per hour, cached for 15 s; None without a file."""
+    """Return a function that returns a fleet's cost so far and per hour, cached for 15 s, or None without a file."""
     import time
 
     from vcdl.fleet.cost import present_cost
@@ -145,7 +148,11 @@ def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
 
 
 def opened(file: Path, overrides: Sequence[str]) -> "Fleet":
-    """Return the fleet of a file. Raises JobError."""
+    """Return the fleet of a file.
+
+    Raises:
+        JobError: The file is missing or invalid.
+    """
     from vcdl.fleet.open import Fleet
 
     return Fleet.of_file(file, overrides)

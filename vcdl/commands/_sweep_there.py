@@ -28,17 +28,17 @@ def trained_there(
 
     Raises:
         RunFolderError: The job failed.
-        VcdlError: The service refuses the job, or is away.
+        VcdlError: The service refuses the job, or cannot be reached.
     """
     from optuna.trial import TrialState
 
     key = trial.user_attrs.get(KEY, uuid.uuid4().hex)
-    # Stored before the job is submitted: a sweep that is killed in between submits again with the same key.
+    # Store the key before the job is submitted: a sweep that is killed in between submits again with the same key.
     trial.set_user_attr(KEY, key)
     with parcel_of(job_file, settings) as parcel:
         name = client.submit(client.sent(parcel), key)
     job: dict[str, Any] = client.job(name)
-    if job["state"] == "paused":  # by the sweep that was ended
+    if job["state"] == "paused":  # by the sweep that was interrupted
         client.resume(name)
     told = 0
     try:
@@ -54,7 +54,7 @@ def trained_there(
     except KeyboardInterrupt:
         client.stop(name)
         raise
-    # By the service's own choice of the best epoch, which knows whether higher or lower is better.
+    # Use the service's choice of the best epoch, because it knows whether higher or lower is better.
     best = [epoch["mean"] for epoch in job["epochs_detail"] if epoch["epoch"] == job["best_epoch"]]
     if job["state"] == "failed" or not best:
         study.tell(trial, state=TrialState.FAIL)
@@ -64,7 +64,7 @@ def trained_there(
 
 
 def _end(client: "ServiceClient", name: str) -> None:
-    """Stop a job with its present results.
+    """End a job with its current results.
 
     A job that is only paused would stay open, and a token has room for ten.
     """
@@ -72,6 +72,6 @@ def _end(client: "ServiceClient", name: str) -> None:
     # The settings of a run on one machine can be changed only while it is paused.
     while client.job(name)["state"] == "running":
         time.sleep(_LOOK_S)
-    # A finished job leaves its results; a wall time that is over ends it at its next look.
+    # A finished job leaves its results; a wall time that is over ends the job at its next check.
     client.command("set", [name, "stop.wall_time_s=1"], {})
     client.resume(name)

@@ -21,7 +21,11 @@ Examples:
 
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Check everything that a run needs. Raises JobError, DataError, ModelError, StoreError."""
+    """Check everything that a run needs.
+
+    Raises:
+        JobError, DataError, ModelError, StoreError: The job cannot run.
+    """
     from vcdl.report.wording import grouped, plural, size
     from vcdl.run.checking import check_job
     from vcdl.run.describe import model_ends
@@ -30,7 +34,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         checked = check_job(job_file, overrides)
     except VcdlError as error:
         if as_json:
-            # A program finds its JSON on stdout in either case. The error is raised again for the exit status and for
+            # A program finds its JSON on stdout in either case. The error is re-raised for the exit status and for
             # stderr.
             say_json({"ok": False, "error": str(error)})
         raise

@@ -54,16 +54,16 @@ def build_command(output: Path) -> ExitCode:
 )  # fmt: skip
 @click.option("--gpu", is_flag=True, help="Let the client use GPUs.")
 def attach_command(url: str, key_file: str, gpu: bool) -> ExitCode:
-    """Print what makes a machine of yours (Debian, Ubuntu) a client of the project at URL.
+    """Print a script that makes a machine of yours (Debian, Ubuntu) a client of the project at URL.
 
-    It installs BOINC's client and gives it our settings and the account, and nothing else.
+    It only installs BOINC's client, with VCDL's settings and the account.
     """
     from vcdl.fleet.machine.attach import attach_script
 
     # The URL goes into a shell script that runs as root.
     if not re.fullmatch(r"https?://[A-Za-z0-9./:_~%-]{1,250}", url):
-        raise FleetError(f"{url!r} is no URL of a project: expected http://… or https://…")
-    # With exactly one slash at the end, as the client stores it: another form would count as another project.
+        raise FleetError(f"{url!r} is not the URL of a project: expected http://… or https://…")
+    # The URL must end with exactly one slash, as the client stores it: another form would count as another project.
     click.echo(attach_script(url.rstrip("/") + "/", key_file, gpu), nl=False)
     return ExitCode.OK
 

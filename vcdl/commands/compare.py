@@ -21,7 +21,11 @@ best value of a measure, and – what is not known."""
 
 
 def compare(paths: Sequence[Path], as_json: bool = False) -> ExitCode:
-    """Print the settings in which runs differ, and their results. Raises RunFolderError, JobError, JournalError."""
+    """Print the settings in which runs differ, and their results.
+
+    Raises:
+        RunFolderError, JobError, JournalError: A run cannot be read.
+    """
     from vcdl.report.side_by_side import comparison_json, comparison_lines
     from vcdl.run.finding import distinct_names
     from vcdl.run.folder import RunFolder

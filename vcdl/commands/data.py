@@ -23,14 +23,19 @@ _PICTURES = 32
 def show_data(
     source: str, label: str | None = None, picture: Path | None = None, given: Mapping[str, Any] | None = None
 ) -> ExitCode:
-    """Show what a source holds. Raises DataError, JobError, FileUnavailable, RunFolderError."""
+    """Show what a file, a folder or a URL contains.
+
+    Raises:
+        DataError, JobError, FileUnavailable, RunFolderError: The data cannot be read, or the picture cannot be drawn.
+    """
     from vcdl.data.suggestion import facts_lines, suggestion_for
     from vcdl.job import as_yaml
 
     suggestion = suggestion_for(source, label, given)
     say(suggestion.outline.lines)
     click.echo("" if suggestion.outline.lines else f"{source}")
-    # Loaded completely: what is shown are facts of all samples, and the lines for a job file are known to work.
+    # Load the data completely, so that the facts shown are about all samples, and the lines for a job file are known to
+    # work.
     found = suggestion.loaded()
     say(facts_lines(found))
     says = as_yaml({"data": dict(suggestion.data)}, width=100, allow_unicode=True)
@@ -42,15 +47,20 @@ def show_data(
 
 
 def _draw(x: Any, picture: Path) -> None:
-    """Draw samples from the whole source. Raises DataError if they are no pictures, RunFolderError."""
+    """Draw samples from the whole source.
+
+    Raises:
+        DataError: The samples are not pictures.
+        RunFolderError: The picture cannot be written.
+    """
     import numpy as np
 
     from vcdl.errors import DataError, folder_errors
     from vcdl.report.plot import new_figure
 
     if len(x.sample_shape) not in (2, 3) or (len(x.sample_shape) == 3 and x.sample_shape[-1] not in (1, 3)):
-        raise DataError(f"samples of shape {x.sample_shape} are no pictures: leave out --picture")
-    # From the whole source and not its begin: files are often sorted by class.
+        raise DataError(f"samples of shape {x.sample_shape} are not pictures: remove --picture")
+    # Draw from the whole source and not only its start, because files are often sorted by class.
     some = x.taken(np.linspace(0, len(x) - 1, min(_PICTURES, len(x))).astype(int))
     figure = new_figure(8, 4, layout="tight")
     for place, sample in enumerate(some):

@@ -22,12 +22,16 @@ _MOST_LAYERS = 30
 
 
 def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
+    """Print a job's model, shards and files.
+
+    Raises:
+        JobError, DataError, ModelError: The job cannot be described.
+    """
     from vcdl.job import SMALL_FLEET, load_job
     from vcdl.run.describe import describe_job as description_of
     from vcdl.run.results import start_of
 
-    # As for a small fleet: the description is of what travels to clients, which a local run has none of.
+    # Load it as for a small fleet: the description is about what is sent to clients, which a local run does not have.
     job = load_job(job_file, overrides, SMALL_FLEET)
     description = description_of(job, start_of(job))
     if as_json:

@@ -24,7 +24,11 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 
 
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
-    """Write the newest weights, or those of the best epoch's end, for plain Keras. Raises VcdlError."""
+    """Write the newest weights, or those of the best epoch's end, for plain Keras.
+
+    Raises:
+        VcdlError: The run cannot be read, or the file cannot be written.
+    """
     from vcdl.run.finding import shown
     from vcdl.run.results import best_version, export_model, newest_version
 
@@ -37,7 +41,11 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
 
 
 def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
-    """Write the model as a preset of KerasHub, for a job that began from one. Raises VcdlError."""
+    """Write the model as a preset of KerasHub, for a job that started from one.
+
+    Raises:
+        VcdlError: The job has no preset, or the folder cannot be written.
+    """
     from vcdl.run.finding import shown
     from vcdl.run.results import best_version, export_preset, newest_version
 
@@ -47,7 +55,11 @@ def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
 
 
 def export_to_tracker(path: Path, server: str | None) -> ExitCode:
-    """Log a run's settings, curves and results to an MLflow server, or without one to trackio. Raises VcdlError."""
+    """Log a run's settings, curves and results to an MLflow server, or to trackio if `server` is None.
+
+    Raises:
+        VcdlError: The run cannot be read, or the tracker cannot be reached.
+    """
     from vcdl.journal.events import VersionEvaluated
     from vcdl.report.trackers import log_to_mlflow, log_to_trackio
     from vcdl.run.frozen_job import read_frozen
@@ -57,7 +69,7 @@ def export_to_tracker(path: Path, server: str | None) -> ExitCode:
     job, report = read_frozen(folder), read_report(folder)
     files = [file for file in (folder.summary_file, folder.plot_file, folder.keras_file) if file.is_file()]
     with journal_of(folder) as journal:
-        # Only evaluations: each point is a row at the tracker, and a run has too many updates for that.
+        # Log only evaluations: each point is a row at the tracker, and a run has too many updates.
         events = () if journal is None else journal.stream(kinds=(VersionEvaluated,))
         if server is None:
             click.echo(f"logged; see it by `{log_to_trackio(folder.path, job, report, events)}`")
@@ -67,10 +79,14 @@ def export_to_tracker(path: Path, server: str | None) -> ExitCode:
 
 
 def export_page(path: Path, file: Path) -> ExitCode:
-    """Write a run's page as one file that needs no service and asks for nothing. Raises VcdlError."""
+    """Write a run's page as one file that needs no service and loads nothing else.
+
+    Raises:
+        VcdlError: The run cannot be read, or the file cannot be written.
+    """
     from vcdl.files.extras import require
 
-    # Before the import below, which would fail with the name of a module instead of advice.
+    # Check this before the import below, which would fail with the name of a module instead of advice.
     require("web", "fastapi", "jinja2")
     from vcdl.run.finding import shown
     from vcdl.web.static_page import write_page
@@ -119,7 +135,7 @@ def command(
             "say where to: -o FILE.keras or --preset FOLDER for the model, or one of --mlflow URL, --trackio, "
             "--page FILE.html for the run"
         )
-    # Both or neither: an .npz without --lora would be taken for a whole model.
+    # Require both or neither: an .npz without --lora would be mistaken for a whole model.
     if lora != (output is not None and output.suffix == ".npz"):
         raise click.UsageError("--lora and -o FILE.npz go together: what was trained alone, such as LoRA's matrices")
     if preset is not None:

@@ -70,7 +70,7 @@ def up_command(file: Path, overrides: tuple[str, ...], plan_file: Path | None, d
 @fleet_file
 @dry_run_option
 def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: bool) -> ExitCode:
-    """Set another target, in units; `file`: the file's own, or the queue's."""
+    """Set another target, in units; the word `file` restores the file's own target, or the queue's."""
     from vcdl.fleet.run import scaled
     from vcdl.fleet.state import FleetGoal
 
@@ -78,20 +78,21 @@ def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: 
     limit = fleet.settings.capacity.limit
     if target != "file" and not (target.isdecimal() and int(target) <= limit):
         raise JobError(f"scale {target}: expected a whole number from 0 to {limit} (capacity > max), or the word file")
-    # A target of a fleet that is down would be stored and launch nothing, which looks like a success.
+    # The target of a fleet that is down would only be stored, without launching anything, which would look like
+    # success.
     if fleet.folder.read().goal is not FleetGoal.UP:
         raise FleetError(f"{fleet.settings.name} is not up: start it with `vcdl fleet up {for_shell(file)}`")
     return _bring(fleet, scaled(None if target == "file" else int(target)), dry_run)
 
 
 def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run: bool) -> ExitCode:
-    """Show what a change will do, make it, and pass until the target is reached or no more capacity can be had."""
+    """Show what a change will do, make it, and run passes until the target or the available capacity is reached."""
     from vcdl.fleet import show
     from vcdl.fleet.run import reach_target
     from vcdl.report.wording import duration
 
     planned = fleet.controller.preview(change)
-    # Always, not only in a dry run: money is spent from here on.
+    # Show this always, not only in a dry run: money is spent from here on.
     say(show.preview(fleet.settings, planned))
     if dry_run:
         return ExitCode.OK
@@ -116,7 +117,7 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
 @click.option("--wait", is_flag=True, help="Wait until all instances have finished and are gone.")
 @dry_run_option
 def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: bool) -> ExitCode:
-    """Let instances finish their subtasks, take no new ones, and go."""
+    """Let instances finish their subtasks, accept no new ones, and end."""
     from vcdl.fleet.run import drained
 
     fleet = opened(file, overrides)
@@ -145,16 +146,16 @@ def down_command(
     from vcdl.fleet.open import Fleet
 
     fleet = Fleet.to_end(file, overrides, name, gcp_project)
-    # The command that is suggested must work without a fleet file if this one did.
+    # The suggested command must work without a fleet file if this one did.
     again = f"--name {name}" + (f" --gcp-project {gcp_project}" if gcp_project else "") if name else for_shell(file)
     say(show.ending(fleet.settings, fleet.provider.look_around().lines()))
     if dry_run:
         return ExitCode.OK
-    # A script cannot be asked, and said what it wants by its words.
+    # A script cannot be asked, and its command line is explicit enough.
     if not yes and is_terminal():
         click.confirm("end it?", abort=True)
     if left := fleet.controller.take_down(lambda error: click.echo(f"not recorded: {error}", err=True)):
-        raise FleetError(f"still there: {', '.join(left)}; `vcdl fleet down {again}` tries again")
+        raise FleetError(f"these still exist: {', '.join(left)}; `vcdl fleet down {again}` tries again")
     click.echo("nothing is left")
     return ExitCode.OK
 
@@ -191,7 +192,7 @@ def run_command(file: Path, overrides: tuple[str, ...], resume: bool, dry_run: b
     fleet = opened(file, overrides)
     if dry_run:
         return say(show.preview(fleet.settings, fleet.controller.preview(up)))
-    # After a reboot the unit runs this command, which must not bring back a fleet that was taken down.
+    # After a reboot the unit runs this command, which must not restart a fleet that was taken down.
     if resume and fleet.folder.read().goal is FleetGoal.DOWN:
         return say([f"{fleet.settings.name} is down, and stays so until `vcdl fleet up`"])
     _check_key(fleet)
@@ -218,11 +219,15 @@ def list_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
 
 
 def _check_key(fleet: "Fleet") -> None:
-    """Check project and account key before anything is launched. Raises FleetError."""
+    """Check project and account key before anything is launched.
+
+    Raises:
+        FleetError: The project cannot be reached, or refuses the key.
+    """
     if fleet.weak_key != fleet.settings.project.account_key(os.environ):
         click.echo(
             "the account key is the strong one, which can change the account: instances get the weak key instead; "
-            "take it from the project's web page, Account keys, and use it here, too"
+            "copy the weak key from the project's web page (Account keys), and use it here, too"
         )
 
 
@@ -230,7 +235,7 @@ def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = 
     from vcdl.fleet.run import ControlLoop
 
     with fleet.folder.running(), _ending() as ending:
-        # Under the lock of the loop: a second `run` must not change the goal of the first one's fleet.
+        # Change the goal under the lock of the loop: a second `run` must not change the goal of the first one's fleet.
         if change is not None:
             fleet.controller.change(change)
         return ControlLoop(fleet.controller, fleet.settings.reconcile_every_s, _log, ending).run()
@@ -238,10 +243,10 @@ def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = 
 
 @contextmanager
 def _ending() -> Iterator[threading.Event]:
-    """Yields what Ctrl-C, SIGTERM and SIGHUP set: the running pass is then the last one."""
+    """Yield an event that Ctrl-C, SIGTERM and SIGHUP set, so that the running pass is the last one."""
     ending = threading.Event()
     numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
-    # SIGHUP as well, which a closed terminal sends: the pass completes, so that no launch is left without a record.
+    # Handle SIGHUP, too, which a closed terminal sends: the pass completes, so that no launch is left without a record.
     before = [signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers]
     try:
         yield ending

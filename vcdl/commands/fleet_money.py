@@ -25,7 +25,7 @@ def plan_command(file: Path, overrides: tuple[str, ...], units: int | None, offl
     fleet, prices = opened(file, overrides), PriceTable.current()
     types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
     wanted = units or fleet.settings.capacity.target
-    # Speed 0: this command compares prices alone, so no time of a subtask is needed.
+    # Speed 0: this command compares only prices, so no time of a subtask is needed.
     offered = fleet_choices(fleet.settings, types, prices, HostType("slot", 1, 0.0, 0.0), [wanted])
     return say(show.plan(fleet.settings, offered, wanted))
 
@@ -51,9 +51,9 @@ def cost_command(
 
     fleet = opened(file, overrides)
     try:
-        # Asked first, so that instances that ended since the last pass do not count as live.
+        # Ask the cloud first, so that instances that ended since the last pass do not count as live.
         fleet.controller.record()
-    # A cost of some minutes ago is better than none, for example when credentials have expired.
+    # A cost from some minutes ago is better than none, for example when credentials have expired.
     except FleetError as error:
         click.echo(f"the cloud could not be asked, so these figures are of the last pass: {error}", err=True)
     journals = []
@@ -67,7 +67,7 @@ def cost_command(
     cost, parts = cost_of(ledger, now_s, journals, of_host), parts_usd(ledger, now_s, journals, of_host)
     report = read_report(RunFolder(run_dirs[0])) if run_dirs else None
     measure = report.monitor.name if report is not None else ""
-    # Of the first run: several runs have no common epochs.
+    # Use the first run: several runs have no common epochs.
     epochs = epoch_costs(ledger, journals[0], report.epochs) if report is not None else []
     if as_json:
         more = {"parts_usd": parts, "epochs": [vars(one) for one in epochs]}

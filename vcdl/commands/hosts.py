@@ -42,7 +42,11 @@ Examples:
 
 
 def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Print the hosts of a run, the most doubtful ones first. Raises RunFolderError, JobError, JournalError."""
+    """Print the hosts of a run, most doubtful first.
+
+    Raises:
+        RunFolderError, JobError, JournalError: The run cannot be read.
+    """
     from vcdl.report.wording import duration
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
@@ -51,17 +55,17 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folder = chosen_run(path)
     job, history = read_frozen(folder), read_hosts(folder)
-    # The clock of a simulation stands still after the run, so how long a host has been silent has no meaning.
+    # The clock of a simulation stands still after the run, so the silence of a host is meaningless.
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
     rows = _rows(job, history, _facts(folder), now_s)
     if as_json:
         return say_json([row | _machine(profile, row["host"]) for profile in [_profile(folder)] for row in rows])
     if not rows:
-        return say([f"{job.name} in {shown(folder.path)}: no host has got work yet"])
+        return say([f"{job.name} in {shown(folder.path)}: no host has received work yet"])
     say(_lines(rows))
     if history.verified:
         took = duration(history.verified_s)
-        click.echo(f"trained again here: {history.verified} of {history.updates} uploads, in {took}")
+        click.echo(f"verified by retraining here: {history.verified} of {history.updates} uploads, in {took}")
     if not job.is_for_strangers:
         click.echo("the hosts are the submitter's own (trust > kind): none is judged")
     return ExitCode.OK
@@ -81,7 +85,11 @@ def _machine(profile: "RunProfile", host: str) -> dict[str, Any]:
 
 
 def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> ExitCode:
-    """Ban hosts of a BOINC project, or let them in again. Raises GridError."""
+    """Ban hosts of a BOINC project, or lift their bans.
+
+    Raises:
+        GridError: A host is unknown, or the database cannot be reached.
+    """
     if project_dir is None:
         raise click.UsageError("say whose hosts: --project-dir PROJECT, or --server NAME")
     from vcdl.boinc.grid import host_care
@@ -89,15 +97,20 @@ def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> Ex
 
     numbers = [int(name.removeprefix("host-")) for name in names if name.removeprefix("host-").isdecimal()]
     if len(numbers) < len(names):
-        raise GridError(f"{' '.join(names)}: a host is named host-17, or 17, as `vcdl hosts` shows it")
+        raise GridError(f"{' '.join(names)}: name a host as `vcdl hosts` shows it: host-17, or 17")
     with opened_project(project_dir) as (_, database):
         host_care.ban(database, numbers, banned=banned)
-    what = "banned: BOINC's scheduler turns it away" if banned else "may have work again, once it asks"
+    what = "banned: BOINC's scheduler refuses it" if banned else "no longer banned: it gets work at its next request"
     return say(f"host-{number}: {what}" for number in numbers)
 
 
 def export(file: Path, project_dir: Path | None) -> ExitCode:
-    """Write the hosts of a BOINC project as a population, without their names. Raises GridError, RunFolderError."""
+    """Write the hosts of a BOINC project as a population, without their names.
+
+    Raises:
+        GridError: The project cannot be read, or has too few hosts.
+        RunFolderError: The file cannot be written.
+    """
     if project_dir is None:
         raise click.UsageError("say whose hosts: --project-dir PROJECT")
     import yaml
@@ -123,7 +136,7 @@ def export(file: Path, project_dir: Path | None) -> ExitCode:
 
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
-    """Return BOINC's facts about a run's hosts; none for another kind of run, or while the database is away."""
+    """Return BOINC's facts about a run's hosts; none for another kind of run, or if the database is unavailable."""
     if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import opened_project
@@ -133,7 +146,7 @@ def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
         with opened_project(project_of(folder)) as (project, database):
             return facts_of(project, database, folder.path.name)
     except GridError as error:
-        click.echo(f"only what the journal knows, as BOINC's database does not answer: {error}", err=True)
+        click.echo(f"only the journal's figures are shown, because BOINC's database does not answer: {error}", err=True)
         return {}
 
 
@@ -142,7 +155,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each host.
 
-    Weight and state are missing where hosts are not judged; null means unknown.
+    Weight and state are missing if hosts are not judged; null means unknown.
     """
     from vcdl.trust.kept_hosts import ShownTrust
 
@@ -163,7 +176,7 @@ def _row(
     now_s: float | None,
 ) -> dict[str, Any]:
     rest = facts.rest if facts else None
-    # The journal knows of uploads, BOINC of every request of a host, for whatever job.
+    # The journal knows of uploads, BOINC of every request of a host for any job.
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
     return {
         "host": record.name,
@@ -195,10 +208,10 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:
-    # A ban is of the whole project and outlasts what a single job found.
+    # A ban applies to the whole project and takes precedence over the verdict of a single job.
     if facts and facts.banned:
         return "banned"
-    # The job's own verdict counts more than BOINC's suspension: it says why uploads are refused.
+    # The job's own verdict takes precedence over BOINC's suspension, because it says why uploads are refused.
     if facts is None or facts.rest is None or trust.is_out:
         return None if trust.state is None else trust.state.value
     return "resting" if facts.rest.is_on(time.time()) else "on trial"
@@ -238,7 +251,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
 
 
 class _Hosts(click.Group):
-    """A group whose command may be left out: `vcdl hosts runs/digits` shows that run."""
+    """A group whose command may be omitted: `vcdl hosts runs/digits` shows that run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Without the word click would take the run's folder for a command.
@@ -249,7 +262,7 @@ class _Hosts(click.Group):
 
 @click.group("hosts", cls=_Hosts, epilog=_EXAMPLES)
 def command() -> None:
-    """Show who trains a run, and what each host brought; ban hosts."""
+    """Show who trains a run, and each host's uploads; ban hosts."""
 
 
 @command.command("show", cls=ServedCommand)
@@ -262,7 +275,7 @@ def command() -> None:
 def show_command(
     path: Path | None, project_dir: Path | None, export_population: Path | None, as_json: bool
 ) -> ExitCode:
-    """Show a run's hosts; the word `show` may be left out."""
+    """Show a run's hosts; the word `show` may be omitted."""
     if export_population is not None:
         return export(export_population, project_dir)
     return hosts(in_project(path, project_dir), as_json)
@@ -276,7 +289,7 @@ _in_project = project_dir_option("The BOINC project.")
 @_names
 @_in_project
 def ban_command(names: tuple[str, ...], project_dir: Path | None) -> ExitCode:
-    """Have BOINC's scheduler turn hosts away; a second host is asked for what they have."""
+    """Have BOINC's scheduler refuse hosts; their open subtasks go to second hosts, too."""
     return ban(names, project_dir, banned=True)
 
 
@@ -284,5 +297,5 @@ def ban_command(names: tuple[str, ...], project_dir: Path | None) -> ExitCode:
 @_names
 @_in_project
 def unban_command(names: tuple[str, ...], project_dir: Path | None) -> ExitCode:
-    """Let banned hosts in again."""
+    """Lift the ban of hosts."""
     return ban(names, project_dir, banned=False)

@@ -18,7 +18,11 @@ Examples:
 
 
 def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Print a row for each job. Raises RunFolderError, JobError, JournalError."""
+    """Print a row for each job.
+
+    Raises:
+        RunFolderError, JobError, JournalError: The jobs cannot be read.
+    """
     from vcdl.run.finding import all_runs, no_run
     from vcdl.run.reading import RunState
     from vcdl.run.standing import job_rows, lines_of, part_of
@@ -26,9 +30,9 @@ def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folders = all_runs(project_dir)
     rows = job_rows(folders, bringing)
-    # Only then: it opens the project's database.
+    # Check for troubles only then, because that opens the project's database.
     found = _troubles(project_dir) if any(row.state is RunState.RUNNING for row in rows) else []
-    if found:  # the work generator holds the run and waits, as with the database away
+    if found:  # the work generator holds the run's lock and waits, for example while the database is unavailable
         waits: dict[str, Any] = {"state": RunState.WAITING, "seconds_left": None, "range_left": None}
         rows = [replace(row, **waits) if row.state is RunState.RUNNING else row for row in rows]
     fields = [row.fields(part_of(row, rows)) for row in rows]

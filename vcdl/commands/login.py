@@ -16,31 +16,35 @@ Examples:
 
 
 def login(url: str, name: str | None = None) -> ExitCode:
-    """Ask for a token, try it, and keep it under a name. Raises VcdlError."""
+    """Ask for a token, try it, and keep it under a name.
+
+    Raises:
+        VcdlError: The service refuses the token, or cannot be reached.
+    """
     from vcdl.remote.connections import ServiceConnection, checked_url, keep_connection, service_of
     from vcdl.remote.service_client import ServiceClient
 
     url = checked_url(url)
-    # Never an argument: other users of the machine can read the arguments of a process.
+    # Never accept it as an argument: other users of the machine can read the arguments of a process.
     token = os.environ.get("VCDL_TOKEN") or _asked()
     connection = ServiceConnection(name or str(urlsplit(url).hostname), url, token.strip())
     try:
-        # Tried before it is kept, so that a mistyped token does not replace one that works.
+        # Try the token before it is saved, so that a mistyped token does not replace one that works.
         version = ServiceClient(connection).version()
-    # A browser's address of one of the pages is the usual mistake.
+    # The usual mistake is the address of one of the pages from a browser.
     except GridError as error:
         if (service := service_of(url)) == url:
             raise
         raise JobError(f"{url} looks like a page ({error}): the address of its service is {service}") from error
     path = keep_connection(connection)
-    click.echo(f"logged in to {connection.name}, vcdl {version}; the token is kept in {path}")
+    click.echo(f"logged in to {connection.name}, vcdl {version}; the token is saved in {path}")
     return ExitCode.OK
 
 
 def _asked() -> str:
     if sys.stdin.isatty():
         return str(click.prompt("Token", hide_input=True, err=True))
-    # A line and not all of it: `vcdl login` may be in a script whose next lines are for other commands.
+    # Read a line and not everything: `vcdl login` may be in a script whose next lines are for other commands.
     return sys.stdin.readline()
 
 

@@ -38,7 +38,11 @@ finetune     a pretrained net with a new head, which alone is trained and travel
 
 
 def new(template: str, folder: Path | None = None) -> ExitCode:
-    """Write a template's files into a new folder and make its data. Raises VcdlError; then nothing is left."""
+    """Write a template's files into a new folder and make its data. If that fails, nothing is left.
+
+    Raises:
+        VcdlError: The folder cannot be used, or the data cannot be made.
+    """
     from vcdl.files.shipped import shipped
     from vcdl.run.finding import quoted, shown
 
@@ -60,13 +64,17 @@ def new_from(
     given: Mapping[str, Any] | None = None,
     hub: Path | None = None,
 ) -> ExitCode:
-    """Write a job for a file or a folder of data into a new folder. Raises VcdlError; then nothing is left."""
+    """Write a job for a file or a folder of data into a new folder. If that fails, nothing is left.
+
+    Raises:
+        VcdlError: The folder or the data cannot be used.
+    """
     from vcdl.data.suggestion import epochs_for, facts_lines, suggestion_for
     from vcdl.files.shipped import shipped
     from vcdl.job import as_yaml
     from vcdl.run.finding import quoted, shown
 
-    # A job's name may hold these characters only; it also becomes part of workunits' names.
+    # A job's name may contain only these characters; it also becomes part of workunits' names.
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
     folder = (Path(f"{name}_job") if folder is None else folder).resolve()
     if hub is not None:
@@ -75,7 +83,7 @@ def new_from(
 
         check_preset(hub := hub.resolve())  # else the data would be described as if there were none
     with _new_folder(folder):
-        # A preset for texts brings its own tokenizer, so the job reads lines and not a table's columns.
+        # A preset for texts has its own tokenizer, so the job reads lines and not a table's columns.
         columns: Sequence[str] = ()
         if hub and takes_texts(hub) and (columns := write_lines(Path(source), label, lines := folder / "texts.txt")):
             source, label = str(lines), None
@@ -83,8 +91,8 @@ def new_from(
         if hub is not None:
             keys = {**suggestion.data, "from": {**suggestion.data["from"], **source_keys(hub)}}
             suggestion = replace(suggestion, data=keys)
-        # Loaded before the job file is written, so that a guess that does not fit the data fails here and not in the
-        # first run.
+        # Load the data before the job file is written, so that a guess that does not fit the data fails here and not in
+        # the first run.
         found = suggestion.loaded()
         facts = (*columns, *facts_lines(found))
         model = suggestion.outline.model
@@ -92,7 +100,7 @@ def new_from(
         has_builder = hub is None and builder.is_file()
         if has_builder:
             shutil.copyfile(builder, folder / "model.py")
-        # As comments above the keys, so that a person can compare the guesses with what was found.
+        # Write comments above the keys, so that the user can compare the guesses with what was found.
         held = "".join(f"# {line}\n" for line in (*suggestion.outline.lines, *facts))
         job = {
             "name": name,
@@ -110,7 +118,7 @@ def new_from(
 
 
 def _tuning_shards(samples: int) -> int:
-    """Cut so that a subtask makes steps enough to move a pretrained model, and some clients have work.
+    """Return a number of shards that leaves each subtask enough steps, and gives several clients work.
 
     1200 lines in 50 shards, of one or two steps each, taught a small BERT nothing (33 % of three classes at a rate of
     0.0005), in 6 shards all (100 %).
@@ -120,26 +128,32 @@ def _tuning_shards(samples: int) -> int:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """Create a folder, or use an empty one, and leave nothing in it if the block fails. Raises RunFolderError."""
+    """Create a folder, or use an empty one, and remove everything in it if the block fails.
+
+    Raises:
+        RunFolderError: The folder is not empty, or cannot be written.
+    """
     from vcdl.run.finding import shown
 
     if folder.suffix in (".yaml", ".yml"):
-        raise RunFolderError(f"{shown(folder)} is a job file's name: give the folder that is made, as {folder.stem}")
+        raise RunFolderError(
+            f"{shown(folder)} looks like a job file: give the name of the new folder, such as {folder.stem}"
+        )
     was_there = folder.is_dir()
     with folder_errors(folder):
         if folder.exists() and (not was_there or any(folder.iterdir())):
-            raise RunFolderError(f"{shown(folder)} is there and is not empty: choose another folder")
+            raise RunFolderError(f"{shown(folder)} already exists and is not empty: choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         try:
             yield
-        # Ctrl-C too: a folder that is made by half would be in the way of the next try.
+        # This includes Ctrl-C: an incomplete folder would block the next try.
         except BaseException:
             _discard(folder, was_there)
             raise
 
 
 def _make_data(folder: Path) -> None:
-    # In a process of its own, as a user would run it: it imports Keras, and writes into its folder.
+    # Run it in a separate process, as a user would: it imports Keras, and writes into its folder.
     done = subprocess.run([sys.executable, _MAKES_DATA], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:300]
@@ -175,7 +189,7 @@ def command(
     given = given_keys(as_, size)
     if source is not None:
         if folder is not None:
-            raise click.UsageError("--from takes the place of a template: give [FOLDER] alone")
+            raise click.UsageError("--from replaces the template: give only [FOLDER]")
         return new_from(source, None if template is None else Path(template), label, given, hub)
     if label is not None or hub is not None or given:
         raise click.UsageError("--label, --hub, --as and --size go with --from")

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from vcdl.simulate.client_fleet import ClientFleet
 
 _MOST_HOSTS = 100_000
-"""Most hosts that are simulated: a limit, so that a slip of the finger does not fill the memory."""
+"""Most hosts that are simulated: a limit, so that a typing error does not fill the memory."""
 _WORTH = 0.9
-"""Fraction of the time below which more shards are recommended, as a smaller gain is within the speed's error."""
+"""Fraction of the time below which more shards are recommended, because a smaller gain is within the error of the
+speed."""
 _EXAMPLES = """\b
 Examples:
   vcdl plan job.yaml                           on this machine, measured for a minute
@@ -66,13 +67,17 @@ class PlanWishes:
 def plan(
     job: "Job", run: Path | None, wishes: PlanWishes, picture: Path | None = None, as_json: bool = False
 ) -> ExitCode:
-    """Print a plan, and draw its choices. Raises VcdlError."""
+    """Print a plan, and draw its choices.
+
+    Raises:
+        VcdlError: The plan cannot be made.
+    """
     from vcdl.planner.forecast import MODEL_ERROR, forecast, recommend
     from vcdl.profile.measured_hosts import measured_servers, measured_types
     from vcdl.report.planned import draw_plan, plan_json, plan_lines
 
     unknown: list[str] = []
-    choices_of = _choices(job, wishes, unknown)  # a file that is wrong is said before anything is measured
+    choices_of = _choices(job, wishes, unknown)  # a wrong file is reported before anything is measured
     measured, measured_job = _measured(job, run, unknown)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
@@ -94,7 +99,11 @@ def plan(
 
 
 def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: bool = False) -> ExitCode:
-    """Print how long a job takes on hosts of a population, by simulation. Raises VcdlError."""
+    """Print how long a job takes on hosts of a population, by simulation.
+
+    Raises:
+        VcdlError: The plan cannot be made.
+    """
     from vcdl.planner.forecast import MODEL_ERROR
     from vcdl.planner.spot_market import HELD
     from vcdl.profile.measured_hosts import mean_slot_s, measured_servers, measured_types
@@ -128,12 +137,12 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
 
     forecasts, deadline_s = [on(clients) for clients in wishes.clients], wishes.deadline_s
     best = None if deadline_s is None else fewest_hosts(on, forecasts, deadline_s)
-    # `fewest_hosts` tries numbers between those that were asked for.
+    # `fewest_hosts` also tries numbers between the requested ones.
     if best is not None and best not in forecasts:
         forecasts = sorted([*forecasts, best], key=lambda one: one.clients)
     chosen, shards, finer = best or forecasts[-1], 2 * job.data.shards, None
-    # Only where more shards can help: with few for each host many wait at an epoch's end, and half a shard must still
-    # hold two batches.
+    # Try more shards only if they can help: with few shards per host many hosts wait at the end of an epoch, and half a
+    # shard must still contain two batches.
     if shards < 4 * chosen.clients and samples >= 2 * job.training.local_epochs * job.training.batch_size:
         click.echo(f"simulating them with {shards} shards …", err=True)
         halved = simulated.cut(shards, mean_slot_s(types, samples / 2)).on(chosen.clients)
@@ -155,7 +164,10 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     else:
         within = wishes.words
         if deadline_s is not None and best is None:
-            click.echo(f"none of these keeps {within} in {HELD:.0%} of its runs: try more hosts, or fewer epochs")
+            click.echo(
+                f"none of these numbers of hosts stays within {within} in {HELD:.0%} of its runs: try more hosts, or "
+                "fewer epochs"
+            )
         elif best is not None:
             click.echo(
                 f"{best.clients} hosts are the fewest here that keep {within} in {HELD:.0%} of the runs: "
@@ -169,7 +181,11 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
 
 
 def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFleet":
-    """Return the clients of a population. Raises JobError."""
+    """Return the clients of a population.
+
+    Raises:
+        JobError: The population is unknown or invalid.
+    """
     from vcdl.commands.simulate import ClientOptions
 
     given = (f"subtask_s={subtask_s!r}", *settings)
@@ -187,12 +203,12 @@ def _measured(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunPro
         return measured_here(job), job
     folder = chosen_run(run)
     profile, measured = measured_run(folder), read_frozen(folder)
-    # Another model or other data have other times; settings of training are scaled or named below.
+    # Another model or other data take other times; settings of training are scaled or named below.
     others = [key for key in ("model", "data") if not _are_alike(_kept(job, key), _kept(measured, key))]
     if others:
         raise RunFolderError(
-            f"{shown(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this job's: "
-            "name a run of this job, or leave it out, and some subtasks are measured here"
+            f"{shown(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this job: "
+            "name a run of this job, or omit RUN, and some subtasks are measured here"
         )
     if measured.training.batch_size != job.training.batch_size:
         unknown.append(
@@ -218,12 +234,12 @@ def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
 def _is_same_file(one: Any, other: Any) -> bool:
     if not (isinstance(one, str) and isinstance(other, str) and Path(one).is_file() and Path(other).is_file()):
         return False
-    # A shallow comparison goes by size and time of change, which copies of a file need not share.
+    # A shallow comparison goes by size and time of change, which may differ for copies of a file.
     return cmp(one, other, shallow=False)
 
 
 def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: list[str]) -> int:
-    """Return the number of epochs to plan for: `stop > epochs`, or as many as `accuracy` needs.
+    """Return the number of epochs to plan for: `stop > epochs`, or as many as `accuracy` requires.
 
     Caveats about that number are appended to `unknown`.
 
@@ -245,7 +261,7 @@ def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: 
         reached = f"{curve.at(job.stop.epochs):.4f}"
         raise RunFolderError(
             f"{accuracy:g} is beyond this job's curve, which ends at {curve.limit:.4f}; "
-            f"after {job.stop.epochs} epochs it has about {reached}: ask for that, or change the job"
+            f"after {job.stop.epochs} epochs it has about {reached}: request that, or change the job"
         )
     unknown.append(
         f"whether {accuracy:g} comes after {needed:.0f} epochs, as the run's own curve says (± {curve.error:.4f})"
@@ -267,7 +283,7 @@ def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "W
 def _cut(work: "Work", shards: int) -> "Work":
     """Return the job's work in another number of shards."""
     subtask = replace(work.subtask, samples=work.subtask.samples * work.shards / shards)
-    # In whole epochs: each has as many subtasks as there are shards.
+    # Count whole epochs: each has as many subtasks as there are shards.
     return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
 
 
@@ -296,7 +312,7 @@ def _choices(
     def several(types: "tuple[HostType, ...]") -> list[Choice]:
         base = listed or Choice(f"{sum(round(one.count * one.slots) for one in types)} measured slots", types)
         shards, slots = job.data.shards, sum(one.count * one.slots for one in base.hosts)
-        # Not fewer shards than slots, as some hosts would have no work.
+        # Do not use fewer shards than slots, because some hosts would have no work.
         counts = sorted({shards, *(size for size in (shards // 4, shards // 2, 2 * shards) if size >= slots)})
         return [replace(base, name=f"{base.name}, {count} shards", shards=count) for count in counts]
 
@@ -304,10 +320,16 @@ def _choices(
 
 
 def _counts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
-    """Return the numbers of an option such as `100,200`. Raises BadParameter."""
+    """Return the numbers of an option such as `100,200`.
+
+    Raises:
+        BadParameter: A number is not a number of hosts.
+    """
     parts = [] if value is None else value.split(",")
     if not all(part.strip().isdecimal() and 0 < int(part) <= _MOST_HOSTS for part in parts):
-        raise click.BadParameter(f"{value!r} are no numbers of hosts, such as 100,200,500 (at most {_MOST_HOSTS})")
+        raise click.BadParameter(
+            f"{value!r} is not a list of numbers of hosts, such as 100,200,500 (at most {_MOST_HOSTS})"
+        )
     return tuple(sorted({int(part) for part in parts}))
 
 
@@ -332,11 +354,11 @@ def command(
     from vcdl.job import SMALL_FLEET, load_job
 
     if sum(one is not None for one in (wishes.fleet, wishes.hosts, wishes.population)) > 1:
-        raise click.UsageError("--fleet, --hosts and --population are answers to the same question: choose one")
+        raise click.UsageError("--fleet, --hosts and --population exclude each other: choose one")
     if (wishes.population is None) is bool(wishes.clients):
         raise click.UsageError("--population and --clients go together: --population boinc --clients 100,200,500")
     if wishes.population is None:
         return plan(load_job(job_file, overrides, SMALL_FLEET), run, wishes, output, as_json)
     if output is not None or wishes.budget_usd is not None:
-        raise click.UsageError("with --population there is no picture and no money: leave out -o and --budget-usd")
+        raise click.UsageError("with --population there is no picture and no cost: remove -o and --budget-usd")
     return plan_population(load_job(job_file, overrides, max(wishes.clients)), run, wishes, as_json)

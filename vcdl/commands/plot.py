@@ -24,7 +24,11 @@ lowest to the highest of them, and pauses of a run are cut out of its time."""
 
 
 def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = None) -> ExitCode:
-    """Draw the curves of runs, finished or not, into one picture. Raises RunFolderError, JournalError."""
+    """Draw the curves of runs, finished or not, into one picture.
+
+    Raises:
+        RunFolderError, JournalError: A run cannot be read, or the picture cannot be written.
+    """
     from vcdl.report.plot import Curve, plot_curves
     from vcdl.run.finding import distinct_names, shown
     from vcdl.run.frozen_job import read_frozen
@@ -36,10 +40,10 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
     ]
     for path, curve in zip(paths, curves, strict=True):
         if not curve.epochs:
-            raise RunFolderError(f"{path} has no epoch that is finished and measured yet: leave it out, or wait for it")
+            raise RunFolderError(f"{path} has no epoch that is finished and evaluated yet: remove it, or wait for it")
     # One axis cannot hold an accuracy and a loss.
     if len(judged := sorted({curve.measure for curve in curves})) > 1:
-        raise RunFolderError(f"these runs are judged by {' and '.join(judged)}, which need a picture each")
+        raise RunFolderError(f"these runs are judged by {' and '.join(judged)}, which need separate pictures")
     if output is None:
         output = folders[0].plot_file if len(folders) == 1 else Path("comparison.png")
     jobs = dict.fromkeys(read_frozen(folder).name for folder in folders)
@@ -49,7 +53,11 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
 
 
 def plot_movie(path: Path, output: Path, title: str | None = None) -> ExitCode:
-    """Draw a run, finished or not, as an animation. Raises RunFolderError, JobError, JournalError, GridError."""
+    """Draw a run, finished or not, as an animation.
+
+    Raises:
+        RunFolderError, JobError, JournalError, GridError: The run cannot be read, or the picture cannot be written.
+    """
     from vcdl.report.movie_files import write_movie
     from vcdl.run.finding import shown
     from vcdl.run.frozen_job import read_frozen
@@ -89,5 +97,5 @@ def command(
     if movie is None:
         return plot(found, output, title)
     if len(found) > 1 or output is not None:
-        raise click.UsageError("--movie is of one run, and without --output")
+        raise click.UsageError("--movie accepts one run, and no --output")
     return plot_movie(found[0], movie, title)

@@ -22,7 +22,7 @@ Ctrl-C pauses the run; `vcdl resume` continues it, with the pilots that are ther
 
 
 class _Pool(click.Group):
-    """A group for which a first argument that is no command is a job file: `vcdl pool JOB.yaml`."""
+    """A group for which a first argument that is not a command is a job file: `vcdl pool JOB.yaml`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -34,7 +34,11 @@ class _Pool(click.Group):
 
 
 def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> ExitCode:
-    """Keep a number of pilots in a queue until the run is over or Ctrl-C, then remove them. Raises VcdlError."""
+    """Keep a number of pilots in a queue until the run is over or Ctrl-C, then remove them.
+
+    Raises:
+        VcdlError: The queue or the run's folder cannot be used.
+    """
     import signal
     import time
 
@@ -45,12 +49,12 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
     queue, name, attempts = QUEUES[queue_kind], queue_name(folder), Attempts()
 
     def fill() -> int:
-        # Counted in the queue each time: pilots end by themselves, by their time limit or by preemption.
+        # Count them in the queue each time, because pilots end on their own, by their time limit or by preemption.
         missing = pilots - queue.count(name)
         queue.add(name, script, missing)
         return missing
 
-    # As Ctrl-C: the pilots in the queue are removed then too.
+    # Treat the signal like Ctrl-C, so that the pilots in the queue are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while True:
@@ -62,7 +66,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
             if driver.state == "ended":
                 click.echo("the job is over")
                 return ExitCode.OK
-            # A scheduler that does not answer is asked again with backoff. The pilots are not affected.
+            # If the scheduler does not answer, retry with backoff. The pilots are not affected.
             added = attempts.attempt(fill)
             if attempts.why is not None:
                 click.echo(attempts.why, err=True)

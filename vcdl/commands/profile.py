@@ -44,7 +44,11 @@ def profile_run(
     beside: Path | None = None,
     trace: Path | None = None,
 ) -> ExitCode:
-    """Print where the time of a run's subtasks goes. Raises RunFolderError, JobError, JournalError."""
+    """Print where the time of a run's subtasks goes.
+
+    Raises:
+        RunFolderError, JobError, JournalError: The run cannot be read, or has no applied upload.
+    """
     from vcdl.profile.advice import JobSettings, advise
     from vcdl.profile.show import beside_lines, draw_profile, profile_json, profile_lines
     from vcdl.run.finding import chosen_run, distinct_names
@@ -74,12 +78,11 @@ def _kept(folder: "RunFolder") -> "RunProfile":
     from vcdl.run.reading import journal_of
 
     with journal_of(folder) as journal:
-        # Continued from the state that is kept in the journal, and kept again: a long journal is read once.
+        # Continue from the state that is stored in the journal, and store it again, so that a long journal is read only
+        # once.
         profile = RunProfile() if journal is None else kept_profile(journal).advance(save=True)
     if not profile.by_host:
-        raise RunFolderError(
-            f"{shown(folder.path)} has no upload that was folded in yet: `vcdl status` shows how far it is"
-        )
+        raise RunFolderError(f"{shown(folder.path)} has no applied upload yet: `vcdl status` shows how far it is")
     return profile
 
 
@@ -99,7 +102,11 @@ def profile_job(
     output: Path | None = None,
     as_json: bool = False,
 ) -> ExitCode:
-    """Measure what a job waits for on this machine, and over a BOINC project, and print it. Raises VcdlError."""
+    """Measure what a job waits for on this machine, and over a BOINC project's network, and print it.
+
+    Raises:
+        VcdlError: The job cannot run.
+    """
     from vcdl.local.warm_workers import one_thread
 
     one_thread()
@@ -113,7 +120,7 @@ def profile_job(
         said = ""
 
         def phase(self, text: str) -> None:
-            # Several short runs follow each other, each with the same phases.
+            # Several short runs follow one another with the same phases, so print each phase once.
             if text != self.said:
                 self.said = text
                 click.echo(text, err=True)
@@ -128,9 +135,9 @@ def profile_job(
         from vcdl.commands.submit import submitted
         from vcdl.profile.over_boinc import network_of
 
-        # Loaded again: on volunteers' machines other defaults hold, such as the pace.
+        # Load the job again, because other defaults apply on volunteers' machines, such as the pace.
         there = load_job(job_file, overrides, SMALL_FLEET)
-        # One epoch is enough to measure transfers, and volunteers' time is not ours.
+        # One epoch is enough to measure transfers, and volunteers' time should not be wasted.
         once = there.model_copy(update={"stop": there.stop.model_copy(update={"epochs": 1})})
         found.append(network_of(submitted(once, project_dir)[1], phases))
     if as_json:
@@ -162,6 +169,6 @@ def command(
     """Show where the time of a run or a job goes."""
     if path is not None and (path.suffix in (".yaml", ".yml") or path.is_file()):
         if beside is not None or trace is not None:
-            raise click.UsageError("--beside and --trace are of runs: name a run's folder, not a job file")
+            raise click.UsageError("--beside and --trace are for runs: name a run's folder, not a job file")
         return profile_job(path, overrides, project_dir, output, as_json)
     return profile_run(in_project(path, project_dir), output, as_json, beside=beside, trace=trace)

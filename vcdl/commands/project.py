@@ -100,11 +100,12 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
     # The password may come from the environment, because arguments of a command are visible to all users of the
     # machine.
     password = password_from_environment(wishes.store_url, os.environ) if wishes.store_url else ""
-    # Absolute, but not resolved: a virtual environment's Python is a link, and its target knows no packages.
+    # Make the path absolute, but do not resolve it: a virtual environment's Python is a link, and its target knows no
+    # packages.
     wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)
     with opened_project(project_dir) as (project, database):
         plan = plan_install(project, database, wished)
-        # Said in a fixed form: `vcdl server install` asks with --dry-run, and looks for it.
+        # The wording is fixed, because `vcdl server install` runs this with --dry-run and looks for it.
         if plan.changes_nothing:
             return say(["nothing to change: VCDL is installed and up to date"])
         say(preview(plan) if dry_run else install(plan, database))
@@ -187,7 +188,7 @@ def doctor_command(project_dir: Path, as_json: bool) -> ExitCode:
     findings = []
     for finding in examine(project_dir):
         findings.append(finding)
-        # Each as it is found: the slow checks take ten seconds, and a person reads meanwhile.
+        # Print each finding as it is found: slow checks take ten seconds, and the user can read in the meantime.
         if not as_json:
             click.echo(as_text(finding))
     if as_json:

@@ -21,7 +21,7 @@ from vcdl.commands._options import json_option, run_argument, say, say_json
 from vcdl.errors import MASK, ExitCode, VcdlError, without_passwords
 
 _ERRORS = 5
-"""Last errors shown: enough to see one that repeats, and they still fit into an issue."""
+"""Last errors shown: enough to see one that repeats, and few enough for an issue."""
 _LONGEST = 200
 """Characters of an error: its first sentence. Texts of other hosts may be of any length."""
 _MASKED = (
@@ -38,7 +38,7 @@ _FIGURES = (
     *("stop_reason", "epochs", "updates_applied", "updates_lost", "rollbacks", "workunits", "accuracy"),
     *("best_epoch", "rate_highest", "rate_trial", "wall_s", "samples_trained", "staleness", "bytes"),
 )
-"""Keys of summary.json with numbers and words of our own alone; names of the job and of metrics are left out."""
+"""Keys of summary.json whose values are only numbers and our own words; names of the job and of metrics are omitted."""
 _EXAMPLES = """\b
 Examples:
   vcdl report                      versions, platform and installed extras
@@ -59,7 +59,7 @@ def masked(text: str, *names: str) -> str:
     known = {Path(os.path.expanduser("~")).name, (host := socket.gethostname()), host.split(".")[0], *names}
     with suppress(KeyError, OSError):  # a container's user may have no name
         known.add(getpass.getuser())
-    # The longest first, or a short name inside of a longer one would leave the rest of it readable.
+    # Mask the longest first: otherwise a short name inside of a longer one would leave the rest of it readable.
     for name in sorted(filter(None, known), key=len, reverse=True):
         text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", MASK, text, flags=re.IGNORECASE)
     return text[:_LONGEST]
@@ -93,13 +93,13 @@ def _run(path: Path) -> dict[str, Any]:
         standing = Standing.of(folder)
         events = deque(events_of(folder, WorkunitFailed, UpdateRefused, ResultRefused, EvaluatorDied), _ERRORS)
     except VcdlError as error:
-        # A run that cannot be read is what many issues are about, so the report must not fail with it.
+        # Many issues are about a run that cannot be read, so the report must not fail because of it.
         return {"unreadable": f"{type(error).__name__}: {masked(str(error))}"}
     fields, errors = standing.fields(), []
     for event in events:
         words = (str(getattr(event, key, "")) for key in ("reason", "refusal", "detail"))
         errors.append(f"{event.kind}: {masked(' '.join(words), standing.job.name, getattr(event, 'host', ''))}")
-    # By a list of keys: a figure that is added later is not in a report until somebody has looked at it.
+    # Use a list of keys, so that a figure that is added later is not reported before somebody has reviewed it.
     figures = {key: fields[key] for key in ("state", *_FIGURES)}
     return {"kind": folder.kind.name, **figures, "errors": errors}
 

@@ -24,7 +24,11 @@ A run continues from the last applied update, whatever ended it."""
 
 
 def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[str] = ()) -> ExitCode:
-    """Continue a run to its end or next pause, settings changed; print a finished one's results. Raises VcdlError."""
+    """Continue a run to its end or next pause, settings changed; print a finished one's results.
+
+    Raises:
+        VcdlError: The run cannot continue, or a setting cannot be changed.
+    """
     from vcdl.local.warm_workers import one_thread
 
     one_thread()
@@ -35,7 +39,7 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
     from vcdl.run.frozen_job import read_frozen
 
     folder = chosen_run(path, running_first=False)
-    # Before the run is continued, and also for a job of daemons, which follow it with their next round.
+    # Change settings before the run is continued, also for daemons, which read them in their next round.
     if overrides:
         for key, (before, now) in change(folder, overrides).items():
             click.echo(f"{key} is {now}, was {'not set' if before is None else before}", err=as_json)

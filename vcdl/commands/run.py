@@ -27,19 +27,23 @@ def run(
     grid: str = "local",
     web: bool = False,
 ) -> ExitCode:
-    """Start a run and drive it to its end or a pause. Raises VcdlError.
+    """Start a run and drive it to its end or a pause.
 
     Args:
         job_file: The job.
         out: The run's folder.
-        overrides: Keys to replace.
-        as_json: Print one JSON object per line.
-        grid: Where subtasks are trained.
-        web: Open the run's page in a browser.
+        overrides: Settings KEY=VALUE that replace keys of the job file.
+        as_json: Whether to print summary.json at the end.
+        grid: The grid that trains the subtasks.
+        web: Whether to open the run's page in a browser.
+
+    Raises:
+        VcdlError: The job cannot run, or failed.
     """
     from vcdl.local.warm_workers import one_thread
 
-    # Before any import of NumPy: workers are forked from this process, which is safe only while it has a single thread.
+    # Do this before any import of NumPy: workers are forked from this process, which is safe only while it has a single
+    # thread.
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.commands.serve import page_of

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
-    """Run a locked folder's job on, print its results. Raises VcdlError, also where a shard kept failing."""
+    """Run a locked folder's job on, print its results.
+
+    Raises:
+        VcdlError: The run cannot continue, or a shard kept failing.
+    """
     # A run that is finished only prints its results again.
     report = results_of(folder) or _run(folder, job, as_json)
     if report is None:  # printed after the display, which would wipe it away
@@ -33,7 +37,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
         say_json(summary_of(job.name, report))
     else:
         _tell(folder, report)
-    # After the figures: what was reached is there, though the run has failed.
+    # Raise it after the figures, because the results are valid although the run has failed.
     if report.is_given_up:
         raise given_up(folder, job, report)
     return ExitCode.OK
@@ -42,7 +46,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
 def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
     from vcdl.local.run import warm_workers_for
 
-    # JSON has stdout to itself.
+    # With JSON, stdout is reserved for it.
     stream = sys.stderr if as_json else sys.stdout
     try:
         with ExitStack() as entered:

@@ -44,7 +44,7 @@ class ServiceOrder:
     host_names: Sequence[str]
     behind_tls: bool
     job: str | None
-    """The run whose page a browser opens; empty: the list of runs; None: no browser is opened."""
+    """The run whose page a browser opens; an empty string opens the list of runs, and None opens no browser."""
     fleets: Sequence[Path]
     alert_command: str
     alert_webhook: str
@@ -56,7 +56,12 @@ class ServiceOrder:
 
 
 def serve(order: ServiceOrder) -> ExitCode:
-    """Serve the runs of a folder until Ctrl-C. Raises RunFolderError, GridError without a port or parts."""
+    """Serve the runs of a folder until Ctrl-C.
+
+    Raises:
+        RunFolderError: The folder of runs cannot be used.
+        GridError: The port cannot be used, or packages are missing.
+    """
     from vcdl.files.atomic import atomic_write
     from vcdl.run.failure import describe_error
     from vcdl.run.finding import shown
@@ -71,14 +76,14 @@ def serve(order: ServiceOrder) -> ExitCode:
     service = WebService.over(
         order.runs, secure_cookies=order.behind_tls, fleets=fleets, base=order.base, is_public=order.is_public
     )
-    # Bound before anything is printed or opened: with port 0 only then the address is known.
+    # Bind the port before anything is printed or opened: with port 0 only then the address is known.
     listener = bound(order.address, order.port)
     name = f"[{order.address}]" if ":" in order.address else order.address
     url = f"http://{name}:{listener.getsockname()[1]}{order.base}/login?code={service.code}"
-    # The code in the address logs its reader in as the owner.
+    # The code in the address logs in whoever reads it as the owner.
     told = url.partition("?")[0] if order.tokens_only else url
     click.echo(f"the runs below {shown(order.runs)} are at\n\n  {told}\n")
-    if order.job is not None:  # a file, as other users see a browser's arguments
+    if order.job is not None:  # use a file, because other users can see a browser's arguments
         page = service_folder(service.catalogue.runs) / "open.html"
         then = quote(f"/jobs/{quote(order.job)}" if order.job else "/", safe="")
         with atomic_write(page, private=True) as temporary:
@@ -91,7 +96,7 @@ def serve(order: ServiceOrder) -> ExitCode:
         channel = AlertChannel("", tuple(shlex.split(order.alert_command)), order.alert_webhook)
         Watchman(service.catalogue, channel).begin()
     service.submissions.begin_those_left()
-    # In a thread: resuming waits for each process, and pages must be answered meanwhile.
+    # Resume in a thread, because it waits for each process, and pages must be answered in the meantime.
     Thread(target=service.resume_killed, name="vcdl-resume", daemon=True).start()
     app = create_app(service, describe_error, [*order.host_names, name])
     answer(mounted(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
@@ -109,22 +114,34 @@ def served_options(function: F) -> F:
 
 
 def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
-    """Return the folder of runs that is meant. Raises RunFolderError, and GridError without the service's packages."""
+    """Return the folder of runs that is meant.
+
+    Raises:
+        RunFolderError: The folder does not exist.
+        GridError: The service's packages are not installed.
+    """
     from vcdl.run.finding import RUNS, SUBMITTED
 
     require_web()
     runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
-    # Made only where it is certain: the default folder, or that of a real project. A mistyped folder is an error.
+    # Create the folder only if it is certainly meant: the default folder, or that of a real project. A mistyped folder
+    # is an error.
     if folder is None and (project_dir is None or (project_dir / "config.xml").is_file()):
         with folder_errors(runs):
             runs.mkdir(parents=True, exist_ok=True)
     if not runs.is_dir():
-        raise RunFolderError(f"there is no folder {runs}: give the folder of your runs, or a BOINC project's")
+        raise RunFolderError(
+            f"there is no folder {runs}: give the folder of your runs, or use --project-dir for a BOINC project"
+        )
     return runs.resolve()
 
 
 def require_web() -> None:
-    """Raise GridError where the packages of the service are not installed."""
+    """Check that the packages of the service are installed.
+
+    Raises:
+        GridError: A package is missing.
+    """
     require("web", "fastapi", "uvicorn", "jinja2", "prometheus_client")
 
 
@@ -133,8 +150,8 @@ def page_of(run: Path) -> Iterator[None]:
     """Serve a run's folder and open the run's page in a browser, until the block ends."""
     require_web()
     arguments = ["serve", str(run.parent), "--port", "0", "--open", run.name]
-    # A process of its own: the run's threads belong to its workers and display.
-    # With --json the standard output of the run belongs to its summary, so the service prints to stderr.
+    # Use a separate process, because the run's threads belong to its workers and display. With --json the standard
+    # output of the run belongs to its summary, so the service prints to stderr.
     service = start_child("vcdl", *arguments, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     try:
         yield
@@ -145,7 +162,7 @@ def page_of(run: Path) -> Iterator[None]:
 
 def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     if value and not re.fullmatch(r"(/[A-Za-z0-9_-]+)+", value):
-        raise click.BadParameter(f"{value!r} is no path: /lab_vcdl is one")
+        raise click.BadParameter(f"{value!r} is not a valid path: use one such as /lab_vcdl")
     return value
 
 

@@ -34,7 +34,11 @@ def command() -> None:
 
 
 def _here(name: str | None) -> "ServerSettings":
-    """Return the settings of the server on this machine, for root. Raises ServerError."""
+    """Return the settings of the server on this machine, for root.
+
+    Raises:
+        ServerError: There is no server on this machine, or the user is not root.
+    """
     from vcdl.boinc.server.settings import installed
     from vcdl.boinc.server.system import check_root
 
@@ -63,7 +67,7 @@ def install_command(name: str, dry_run: bool, boinc: Path | None, **wishes: Any)
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root
 
-    # The settings keep the path, and later commands run in other folders.
+    # Make the path absolute: the settings keep it, and later commands run in other folders.
     wishes["boinc"] = boinc and boinc.resolve()
     made = {key: value for key, value in wishes.items() if value is not None}  # else as an earlier installation has it
     if settings_file(name).exists():
@@ -167,7 +171,7 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     settings = _here(name)
     tree = boinc.resolve() if boinc else None
     if source and not dry_run:
-        # Only an upgrade goes back when it fails. --back itself, and a dry run, are plain lists of steps.
+        # Only an upgrade is reverted if it fails. --back itself, and a dry run, are plain lists of steps.
         lines = upgraded(settings, str(Path(source).resolve()), tree)
     else:
         steps = upgrade_steps(settings, str(Path(source).resolve()), tree) if source else back_steps(settings)
@@ -198,7 +202,7 @@ def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | 
     from vcdl.boinc.server import rotation
     from vcdl.boinc.server.steps import carry_out
 
-    # A machine without network, which keeps the private keys, has no installation and thus no settings.
+    # A machine without network, which keeps the private keys, has no installation and therefore no settings.
     if keys:
         program = boinc.resolve() / "lib/crypt_prog" if boinc else keys.resolve().parent / "bin/crypt_prog"
         pairs = rotation.SigningKeys(keys.resolve(), program, getpass.getuser())

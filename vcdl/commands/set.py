@@ -16,7 +16,11 @@ Examples:
 
 
 def set_(path: Path, settings: Sequence[str]) -> ExitCode:
-    """Change settings of an open job. Raises JobError, RunFolderError, JournalError."""
+    """Change settings of an open job.
+
+    Raises:
+        JobError, RunFolderError, JournalError: A setting cannot be changed.
+    """
     from vcdl.run.control import change
     from vcdl.run.finding import chosen_run, shown
 
@@ -40,7 +44,7 @@ def command(path: Path, settings: tuple[str, ...], project_dir: Path | None) -> 
     if project_dir is not None:
         from vcdl.boinc.grid.project_folder import BoincProject
 
-        # As another user the change would leave files that the daemons cannot read.
+        # A change by another user would leave files that the daemons cannot read.
         BoincProject.at(project_dir).check_user()
     found = in_project(path, project_dir)
     return set_(path if found is None else found, settings)

@@ -29,14 +29,13 @@ settings give the same run, bit for bit. docs/simulate.md lists the keys of a cl
 
 
 _AS_VOLUNTEERS = ("second_copies=true", "timeout_s=86400", "checkpoint_every_s=60")
-"""What goes with a population unless --with says otherwise, because hosts that sleep at night finish in the morning: a
-late subtask goes to a second host, as on a BOINC server, and the client's checkpoint is a minute old at most.
-"""
+"""Settings for a population unless --with changes them, because hosts that sleep at night finish in the morning: a late
+subtask goes to a second host, as on a BOINC server, and the client's checkpoint is a minute old at most."""
 
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """The options that say who trains."""
+    """The options that define the clients."""
 
     clients_file: Path | None = None
     settings: tuple[str, ...] = ()
@@ -45,7 +44,11 @@ class ClientOptions:
     population: str | None = None
 
     def fleet(self) -> "ClientFleet":
-        """Return the simulated clients. Raises JobError."""
+        """Return the simulated clients.
+
+        Raises:
+            JobError: The clients file, the population or an option is invalid.
+        """
         from vcdl.simulate.client_fleet import load_clients
 
         counts = {"clients": self.clients, "slots": self.slots}
@@ -58,7 +61,11 @@ class ClientOptions:
 
 
 def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Run a job's subtasks in virtual time, without training any. Raises VcdlError."""
+    """Run a job's subtasks in virtual time, without training any.
+
+    Raises:
+        VcdlError: The job cannot be simulated.
+    """
     from vcdl.journal.observer import RunObserver
     from vcdl.report.wording import duration, plural
     from vcdl.run.finding import shown
@@ -85,7 +92,11 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
 
 
 def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Run a job in virtual time to its end. Raises VcdlError, also where a shard kept failing."""
+    """Run a job in virtual time to its end.
+
+    Raises:
+        VcdlError: The job cannot be simulated, or a shard kept failing.
+    """
     from vcdl.job import load_frozen_job
     from vcdl.report.display import PlainLines
     from vcdl.report.progress import RunGoal
@@ -98,7 +109,7 @@ def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json:
 
     folder = default_folder(f"{job.name}-simulated") if out is None else RunFolder(out.resolve())
     stream = sys.stderr if as_json else sys.stdout
-    # The journal's clock begins at 0. Setbacks are what the clients were set up for, and far too many to show.
+    # The journal's clock starts at 0. Setbacks are what the clients were set up for, and far too many to show.
     observer = PlainLines(RunGoal.of(job), stream, clock=lambda: 0.0, shows_setbacks=False)
     begun_s = time.monotonic()
     report = run(folder, job, fleet, observer)

@@ -32,7 +32,11 @@ Examples:
 
 
 def status(path: Path | None = None, as_json: bool = False, fleet: Path | None = None) -> ExitCode:
-    """Print a run's state and figures. Raises RunFolderError, JobError, JournalError, FleetError."""
+    """Print a run's state and figures.
+
+    Raises:
+        RunFolderError, JobError, JournalError, FleetError: The run or the fleet cannot be read.
+    """
     from vcdl.run.finding import chosen_run, resume_hint, shown
     from vcdl.run.reading import RunState
     from vcdl.run.standing import Standing
@@ -49,7 +53,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     click.echo(f"{standing.job.name} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
     say(f"{label:<12} {words}" for label, words in standing.figures().items())
     failed = _failed_tasks(folder)
-    # BOINC sends these again within a workunit, so the journal does not know of them.
+    # BOINC resends these within a workunit, so the journal does not know of them.
     if any(failed.values()):
         click.echo(
             f"{'at BOINC':<12} {failed['tasks_failed']} tasks failed, "
@@ -76,13 +80,13 @@ def _troubles(folder: "RunFolder") -> list[str]:
 
     project_dir = project_of(folder)
     found = troubles(project_dir)
-    with suppress(GridError):  # another user gets no reason
+    with suppress(GridError):  # another user may not read the reason
         found += [large] if (large := over_quota(BoincProject.at(project_dir), folder.path.name)) else []
     return found
 
 
 def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
-    """Return the tasks of a BOINC job that BOINC replaces itself; none where its database cannot be read."""
+    """Return the tasks of a BOINC job that BOINC replaces itself, or none if its database cannot be read."""
     if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import opened_project

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
 _TIMEOUT_S = 60.0
-"""Seconds to wait: equals that of `vcdl.run.control`, which must not be imported here, so that help stays fast."""
+"""Seconds to wait: the same as in `vcdl.run.control`, which must not be imported here, so that help stays fast."""
 
 _EXAMPLES = """\b
 Examples:
@@ -23,23 +23,26 @@ Examples:
 
 
 def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
-    """Pause a run, and wait until it has. Raises GridError, RunFolderError.
+    """Pause a run, and wait until it has.
 
     Args:
         path: The run.
         timeout_s: Longest wait.
-        forget: Free the disks of a finished run's clients instead.
+        forget: Whether to free the disks of a finished job's clients instead.
+
+    Raises:
+        GridError, RunFolderError: The run cannot be stopped.
     """
     from vcdl.run.control import pause
     from vcdl.run.finding import chosen_run, resume_hint, shown
     from vcdl.run.reading import is_finished
 
     folder = chosen_run(path)
-    # Stopping an open job already asks its clients, so only a finished one needs a request of its own.
+    # Stopping an open job already asks its clients, so only a finished job needs a separate request.
     if forget and folder.kind.has_daemons and is_finished(folder):
         return _forget(folder)
     if forget and not folder.kind.has_daemons:
-        raise RunFolderError(f"{shown(folder.path)} is no job of a BOINC project: no client keeps files of it")
+        raise RunFolderError(f"{shown(folder.path)} is not a job of a BOINC project, so no client keeps files of it")
     was_run = pause(folder, timeout_s)
     if is_finished(folder):
         click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
@@ -51,7 +54,7 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool =
 
 
 def _forget(folder: "RunFolder") -> ExitCode:
-    """Ask clients of a BOINC project to delete a finished job's files; a stopped job has asked them already."""
+    """Ask clients of a BOINC project to delete a finished job's files. Stopping an open job asks them automatically."""
     from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.grid.forget import forget_finished
     from vcdl.run.finding import shown

@@ -30,7 +30,11 @@ Run it as the project's user. The project's daemons take up the job at once; thi
 
 
 def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> ExitCode:
-    """Prepare a job in a BOINC project. Raises VcdlError, and then leaves nothing of the job behind."""
+    """Prepare a job in a BOINC project. If this fails, nothing of the job remains.
+
+    Raises:
+        VcdlError: The job cannot be submitted.
+    """
     from vcdl.job import SMALL_FLEET, load_job
     from vcdl.run.finding import quoted
 
@@ -41,7 +45,11 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
 
 
 def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
-    """Submit a job to a BOINC project, and return the job as trained there and its folder. Raises as `submit`."""
+    """Submit a job to a BOINC project, and return the job as trained there and its folder.
+
+    Raises:
+        VcdlError: As for `submit`.
+    """
     from vcdl.boinc.grid.environment import use_environment
     from vcdl.boinc.grid.job_bytes import check_room
     from vcdl.boinc.grid.project_folder import BoincProject
@@ -52,7 +60,7 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
     from vcdl.run.kind import BOINC
 
     project = BoincProject.at(project_dir)
-    # First: as another user every later step would leave files that the daemons cannot use.
+    # Check this first: as another user every later step would leave files that the daemons cannot use.
     project.check_user()
     # The store in the project's environment is the one that its daemons open.
     use_environment(project)
@@ -64,7 +72,7 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
         with display(RunGoal.of(job), sys.stderr) as observer:
             prepare(folder, job, observer, partial(check_room, project, job.name))
     except (VcdlError, OSError, KeyboardInterrupt):
-        # Once that file is there the daemons may have started, and the job is theirs.
+        # Once that file exists the daemons may have started, and the job is theirs.
         if not folder.prepared_file.exists():
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
@@ -72,7 +80,12 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
 
 
 def _check_account(project: "BoincProject", job: "Job") -> None:
-    """Raise JobError for an account whose hosts cannot train the job alone, GridError."""
+    """Check that the hosts of the job's account can train the job.
+
+    Raises:
+        JobError: The account cannot be used here.
+        GridError: The database cannot be reached.
+    """
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.kept_work import account_number
     from vcdl.boinc.project.server_config import ServerConfig
@@ -81,7 +94,10 @@ def _check_account(project: "BoincProject", job: "Job") -> None:
     if account is None:
         return
     if account == "own":
-        raise JobError("boinc > account: own is for jobs that come by a service: give the number of the BOINC account")
+        raise JobError(
+            "boinc > account: `own` is for jobs that are submitted through a service: give the number of the BOINC "
+            "account"
+        )
     if ServerConfig.at(project.path).settings.get("enable_assignment") != "1":
         raise JobError(
             "boinc > account: the project sends no work to chosen hosts: set <enable_assignment> in its config.xml to 1"
@@ -91,7 +107,7 @@ def _check_account(project: "BoincProject", job: "Job") -> None:
 
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:
-    """Return the job under a name never used in the project, and its folder.
+    """Return the job under a name that was never used in the project, and its folder.
 
     Raises JobError, GridError, RunFolderError.
     """
@@ -107,8 +123,8 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
     with folder_errors(project.runs_folder), opened_project(project.path) as (_, database):
         project.runs_folder.mkdir(parents=True, exist_ok=True)
         for name in numbered_names(job.name):
-            # By the database as well as by folders: a job's folder may have been deleted, and BOINC never takes a name
-            # twice.
+            # Check the database as well as folders: a job's folder may have been deleted, and BOINC never accepts a
+            # name twice.
             if was_submitted(database, name):
                 continue
             folder = project.run_folder(name)
@@ -118,7 +134,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
             except FileExistsError:
                 continue
             return job.model_copy(update={"name": name}), folder
-    raise GridError(f"no name is left for {job.name}: choose another one in the job file")
+    raise GridError(f"no name is left for {job.name}: choose another name in the job file")
 
 
 @click.command("submit", epilog=_EXAMPLES)

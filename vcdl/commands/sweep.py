@@ -42,7 +42,11 @@ class SearchKey:
     """A key of the job file and the values to try: `LOW..HIGH`, or `A,B,C`."""
 
     def __init__(self, text: str) -> None:
-        """Raises JobError."""
+        """Parse the text.
+
+        Raises:
+            JobError: The text is not a valid range or list.
+        """
         self.key, _, values = text.partition("=")
         found = _RANGE.fullmatch(values)
         self.choices = [] if found else [value for value in values.split(",") if value]
@@ -56,7 +60,7 @@ class SearchKey:
             if not low < high < float("inf"):
                 raise JobError(f"--over {text}: LOW must be below HIGH")
             self.low, self.high = low, high
-            # Both ends as whole numbers mean a whole number: 16..64 is no learning rate.
+            # If both ends are whole numbers, all values are whole numbers: 16..64 is not a learning rate.
             self.is_whole = all(re.fullmatch(r"-?\d+", end) for end in found.groups())
             self.by_factors = low > 0 and high / low >= _BY_FACTORS
 
@@ -83,7 +87,11 @@ class SearchKey:
 def sweep(
     job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[str] = (), server: str | None = None
 ) -> ExitCode:
-    """Run trials, here or at a service, until `trials` are complete or pruned, and print the best. Raises VcdlError."""
+    """Run trials, here or at a service, until `trials` are complete or pruned, and print the best.
+
+    Raises:
+        VcdlError: The job or the values are invalid, or a trial cannot be trained.
+    """
     require("sweep", "optuna")
     import optuna
 
@@ -104,11 +112,11 @@ def sweep(
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # The database would take trials of two sweeps, but the second sweep would end the running trials of the first as
-    # left behind.
+    # The database would accept trials of two sweeps, but the second sweep would end the running trials of the first as
+    # abandoned.
     with closing(FileLock(folder / "sweep.lock")) as lock:
         if not lock.acquire(wait_s=0):
-            raise RunFolderError(f"another process sweeps {shown(folder)}: wait for its end, or end it")
+            raise RunFolderError(f"another process is running the sweep in {shown(folder)}: wait for it, or stop it")
         study = optuna.create_study(
             storage=f"sqlite:///{folder / 'sweep.db'}",
             study_name=job.name,
@@ -117,11 +125,11 @@ def sweep(
         )
         _take_up(study)
         click.echo(f"watch it: optuna-dashboard sqlite:///{shown(folder / 'sweep.db')}")
-        # Failed trials do not count: a resumed sweep still makes as many as were asked for.
+        # Failed trials do not count, so that a resumed sweep still makes as many as requested.
         while len(_ended(study)) < trials:
             trial = study.ask()
             settings = [key.setting(trial) for key in keys]
-            # A trial that continues another one's keeps its folder, and with it the epochs that it has.
+            # A trial that continues an interrupted trial keeps its folder, and with it the epochs that it has.
             path = folder / trial.user_attrs.get(_FOLDER, f"trial-{trial.number:04d}")
             trial.set_user_attr(_FOLDER, path.name)
             arguments = [word for setting in (*overrides, *settings) for word in ("--set", setting)]
@@ -148,7 +156,7 @@ def _take_up(study: "optuna.Study") -> None:
     from optuna.trial import TrialState
 
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        # A process that was killed before it noted a folder has trained nothing that could be continued.
+        # A trial without a recorded folder was killed before it trained anything that could be continued.
         if _FOLDER in left.user_attrs:
             study.enqueue_trial(left.params, user_attrs=left.user_attrs)
         # Optuna cannot continue a trial, so the old one ends and a new one has its settings.
@@ -156,7 +164,11 @@ def _take_up(study: "optuna.Study") -> None:
 
 
 def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments: list[str]) -> str:
-    """Train a trial in a process of its own; returns how it ended. Raises RunFolderError when it cannot be trained."""
+    """Train a trial in a separate process; return a text about its result.
+
+    Raises:
+        RunFolderError: The trial failed.
+    """
     from optuna.trial import TrialState
 
     from vcdl.run.control import pause
@@ -170,7 +182,8 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
     command = ["resume", str(path)] if folder.prepared_file.is_file() else begins
     log = path.with_suffix(".log")
     with folder_errors(path), log.open("wb") as output:
-        # In a process each: Keras keeps memory and compiled programs of a model for as long as its process lives.
+        # Use a process for each trial, because Keras keeps memory and compiled programs of a model for as long as its
+        # process lives.
         process = start_child("vcdl", *command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             is_pruned = _watched(trial, folder, process)
@@ -183,7 +196,7 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
         study.tell(trial, state=TrialState.PRUNED)
         return f"pruned after epoch {report.epochs[-1].epoch}"
     if process.returncode or report.best_epoch is None:
-        # Somebody paused that process, so the sweep pauses too instead of counting a failure.
+        # Somebody paused that process, so the sweep also pauses, instead of counting a failure.
         if process.returncode == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         study.tell(trial, state=TrialState.FAIL)
@@ -206,7 +219,7 @@ def _watched(trial: "optuna.Trial", folder: "RunFolder", process: "subprocess.Po
             if epoch.epoch > told:
                 trial.report(epoch.mean, told := epoch.epoch)
         if told and (is_pruned or trial.should_prune()):
-            is_pruned = ask_to_pause(folder) or is_pruned  # again where its process looked too early
+            is_pruned = ask_to_pause(folder) or is_pruned  # repeat it, because the process may have checked too early
     return is_pruned and process.returncode == ExitCode.INTERRUPTED
 
 

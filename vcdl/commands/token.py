@@ -28,13 +28,20 @@ Examples:
 
 
 def _where(function: F) -> F:
-    """Add the options that say whose tokens. The command gets `runs`, the folder whose tokens they are."""
+    """Add the options that select the service whose tokens are meant.
+
+    The command gets `runs`, the folder whose tokens they are.
+    """
     folder = click.option("--folder", type=FOLDER, help="The folder that `vcdl serve` serves [default: runs].")
     return folder(served_options(function))
 
 
 def _accounts(runs: Path) -> "Accounts":
-    """Return the accounts of a folder. Raises GridError."""
+    """Return the accounts of a folder.
+
+    Raises:
+        GridError: The packages of the service are not installed.
+    """
     from vcdl.web.accounts import Accounts
 
     return Accounts(runs)
@@ -54,7 +61,11 @@ class _NewToken:
 
 
 def _account(runs: Path, account: str) -> int:
-    """Return the number of an account of the project whose jobs are served. Raises JobError, GridError."""
+    """Return the number of an account of the project whose jobs are served.
+
+    Raises:
+        JobError, GridError: The account does not exist, or the database cannot be reached.
+    """
     from vcdl.web.catalogue import project_of
 
     project_dir = project_of(runs)
@@ -103,10 +114,10 @@ def add(new: _NewToken) -> ExitCode:
         if value is not None and role != "submitter":
             raise click.UsageError(f"{option} is for submitters: no other role's jobs are bounded")
     if new.boinc_account is not None:
-        # Looked up now: the token holds the number, which stays when the account's address changes.
+        # Look it up now: the token contains the number, which stays the same if the account's address changes.
         account = _account(new.runs, new.boinc_account)
     bounds = TokenBounds(new.job, new.budget_usd, account)
-    # Printed alone on a line, so that a script can take it.
+    # Print it alone on a line, so that a script can read it.
     click.echo(_accounts(new.runs).add(new.name, Role[role.upper()], new.days, bounds))
     return ExitCode.OK
 
@@ -136,17 +147,17 @@ def list_(runs: Path) -> ExitCode:
 @click.argument("number", metavar="ID")
 @_where
 def revoke(number: str, runs: Path) -> ExitCode:
-    """End a token and its sessions, at once."""
+    """End a token and its sessions immediately."""
     from vcdl.errors import printable
 
-    click.echo(f"the token {number} of {printable(_accounts(runs).revoke(number).name)} opens nothing any more")
+    click.echo(f"the token {number} of {printable(_accounts(runs).revoke(number).name)} is revoked")
     return ExitCode.OK
 
 
 @command.command("log")
 @_where
 def log(runs: Path) -> ExitCode:
-    """Show who did what by the service, the newest first."""
+    """Show who did what by the service, newest first."""
     from vcdl.errors import printable
 
     for one in _accounts(runs).actions(_ENTRIES):

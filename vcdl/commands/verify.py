@@ -26,7 +26,7 @@ vcdl run job.yaml --set retention.uploads=all. Nothing is trained, and nothing i
 the run's folder is changed."""
 
 _MOST_NAMED = 8
-"""Versions that are named in a line, so that it stays one line."""
+"""Most versions that are named in a line, because it should stay one line."""
 
 
 def verify(path: Path, as_json: bool = False) -> ExitCode:
@@ -45,7 +45,7 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
 
     folder = RunFolder.existing(path)
     proof = prove(Run.open(folder), Lineage.of(events_of(folder, *Lineage.KINDS)))
-    # Only a finished run has the model that its last measurement is about.
+    # Only a finished run has the model that was evaluated last.
     has_left = is_finished(folder) and folder.keras_file.is_file()
     score = exported_score(folder, read_report(folder), on_all=True) if has_left else None
     if as_json:
@@ -53,14 +53,15 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
         say_json({"run": folder.path.name, **asdict(proof), "exported": exported})
     else:
         say(_lines(folder, proof, score))
-    # After the lines: they say what is in order, which matters for the decision what to do.
+    # Raise it after the lines, because they say what is in order, which matters for the decision what to do.
     if wrong := sorted({*proof.damaged, *proof.differing}):
         raise RunFolderError(
-            f"not what the run's uploads make, in {folder.snapshots}: {_named(wrong)}; put a copy back, or train again "
-            "(`vcdl resume` makes the newest version of an open run again)"
+            f"these snapshots in {folder.snapshots} differ from the run's uploads: {_named(wrong)}; restore a copy, "
+            "or train again "
+            "(`vcdl resume` rebuilds the newest version of an open run)"
         )
     if score is not None and not score.agrees:
-        raise ModelError(f"{folder.keras_file} is not the model that the run has measured: {_cause(folder)}")
+        raise ModelError(f"{folder.keras_file} is not the model that the run has evaluated: {_cause(folder)}")
     return ExitCode.OK
 
 

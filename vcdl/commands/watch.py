@@ -24,7 +24,11 @@ Ctrl-C ends the display, not the run."""
 
 
 def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
-    """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
+    """Show a run until it has ended or is paused.
+
+    Raises:
+        RunFolderError, JobError, JournalError: The run cannot be read.
+    """
     from vcdl.errors.backoff import wait_until
     from vcdl.journal.observer import RunObserver
     from vcdl.report.display import display
@@ -35,7 +39,7 @@ def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
 
     folder = chosen_run(path)
     job = read_frozen(folder)
-    # Exists before the display does, so that Ctrl-C during its start finds one below.
+    # Create it before the display, so that Ctrl-C during its start finds one below.
     follower = RunFollower(folder, RunObserver())
     try:
         with display(RunGoal.of(job, costs_of(fleet)), sys.stdout, clock_of(folder)) as observer:
@@ -53,7 +57,7 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
     """Show new events; return whether the run is finished, paused or killed, so that no more will follow."""
     from vcdl.run.reading import RunState, is_finished, state_of
 
-    # Asked before the journal is read: what is written until the end is then in this look.
+    # Check this before the journal is read, so that this call reads everything that is written until the end.
     was_finished = is_finished(folder)
     follower.poll()
     follower.tell_tasks()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vcdl.pool.pilot import Pilot
 
 _STEP_S = 0.1
-"""Seconds between two looks of the pilot at its task, so that a message or a signal is acted on soon."""
+"""Seconds between two checks of the pilot for work, so that a message or a signal is acted on soon."""
 _REQUEST_S = 20.0
 """Time limit of a request, so that a service that hangs is noticed well before the lease ends."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -52,7 +52,11 @@ class PilotOrder:
 
 
 def worker(order: PilotOrder) -> ExitCode:
-    """Train subtasks of a run until it is over (OK), the time is up, or a signal comes. Raises VcdlError."""
+    """Train subtasks of a run until it is over (OK), the time is up, or a signal comes.
+
+    Raises:
+        VcdlError: The pool cannot be used, or the pilot had to leave.
+    """
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler)  # nothing is to be handed in yet: exit code 130, as later
     from vcdl.pool.mailboxes import KEY_HEADER, PoolFolder, mark_of
@@ -67,27 +71,29 @@ def worker(order: PilotOrder) -> ExitCode:
         pool: SharedPool = PoolFolder.of(folder.resolve())
     else:
         connection = connection_of(order.server)
-        # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
+        # Each request is tried once, with a short time limit: the pilot itself retries, and its lease runs in the
+        # meantime.
         key = machine_key()
         pool = RemotePool(ServiceClient(connection, _REQUEST_S, 1, {KEY_HEADER: key}), str(folder))
         # The service demands both parts: the token's id before the machine's name, and the mark of the machine's key
         # behind it.
         name = _name(f"{connection.token.removeprefix('vcdl_').partition('_')[0]}.", f".{mark_of(key)}")
     try:
-        # Read here, before anything is started: a wrong folder or token is an error now, and trouble that passes later.
+        # Read it before anything is started: now a wrong folder or token is an error, while later problems are treated
+        # as temporary.
         driver = pool.read_driver()
     except OSError as error:
         raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
     if driver is None:
         raise GridError(f"no pool was started in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` starts one")
-    # Refused unless allowed by whoever owns this machine: in a shared folder anybody who writes to it could start code.
+    # Refuse code unless the owner of this machine allows it: anybody who can write to a shared folder could start code.
     if driver.brings_code and not order.allow_code:
         raise GridError(
-            f"the job in {folder} brings code of its own (model > code), which would run here with your rights: "
-            "if you trust who drives it, add --allow-code"
+            f"the job in {folder} has its own code (model > code), which would run here with your permissions: "
+            "if you trust the person who drives the job, add --allow-code"
         )
     with _scratch(order.scratch) as own:
-        # By affinity, which batch systems set: os.cpu_count() would count the cores of other jobs on the node.
+        # Use the affinity, which batch systems set: os.cpu_count() would count the cores of other jobs on the node.
         threads = order.threads or len(os.sched_getaffinity(0))
         processes = PilotWorker(threads, own / "worker.log", allows_code=order.allow_code)
         pilot = Pilot(name, pool, processes, own, order.idle_s, _say)
@@ -107,15 +113,15 @@ def _fly(pilot: "Pilot", for_s: float | None) -> None:
         if time.monotonic() >= until_s:
             _say("its time is up")
             pilot.leave()
-            # Said once; the pilot then takes its time to hand in what it has.
+            # Say it once; the pilot then takes the time it needs to upload its results.
             until_s = math.inf
 
 
 def _leave_on_signals(pilot: "Pilot") -> None:
-    """Make signals end the pilot: the first has it upload what it has trained and leave, the second ends it at once."""
+    """Make signals end the pilot: after the first it uploads its results and leaves, the second ends it immediately."""
 
     def note(number: int, _frame: FrameType | None) -> None:
-        # From now on the default: a second signal raises KeyboardInterrupt, wherever the pilot is.
+        # Restore the default handlers: a second signal raises KeyboardInterrupt, wherever the pilot is.
         for other in _SIGNALS:
             signal.signal(other, signal.default_int_handler)
         _say(f"{signal.Signals(number).name}: it hands in what it has trained, and goes")
@@ -126,14 +132,14 @@ def _leave_on_signals(pilot: "Pilot") -> None:
 
 
 def _name(before: str, behind: str) -> str:
-    """Return a pilot's name, which no other has or will have: the machine's between two texts, process and chance."""
+    """Return a unique pilot name: the machine's name between two texts, the process id and a random number."""
     machine = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()[:32])
     return f"{before}{machine}{behind}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 @contextmanager
 def _scratch(given: Path | None) -> Iterator[Path]:
-    """Yield the pilot's folder on this machine. One that was not given is removed at the end."""
+    """Yield the pilot's folder on this machine. A temporary folder is removed at the end."""
     if given is not None:
         try:
             given.mkdir(parents=True, exist_ok=True)

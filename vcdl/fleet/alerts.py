@@ -15,9 +15,9 @@ _BUDGET_SHARES = (0.5, 0.8, 1.0)
 def causes_of(
     settings: FleetSettings, observed: Observation, actions: Actions, launched: LaunchResult, paid_for_s: float
 ) -> Mapping[str, str]:
-    """Return the alerts that a pass calls for: messages keyed by the alert's name."""
+    """Return the alerts that a pass causes: messages keyed by the alert's name."""
     state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
-    # Only this one: what is observed of another keeper's fleet is that keeper's to report.
+    # Report only this: everything else about a fleet of another keeper is reported by that keeper.
     if actions.other_keeper:
         return {"keeper": actions.other_keeper}
     for share in _BUDGET_SHARES:
@@ -30,13 +30,13 @@ def causes_of(
     if observed.silent:
         causes["silent"] = next(iter(observed.silent.values()))
     short_s = 0.0 if state.short_since_s is None else now_s - state.short_since_s
-    # Not before the cooldown is over, after which pools that refused are asked again: a short shortage is normal.
+    # Wait until the cooldown is over and refused pools were asked again, because a short shortage is normal.
     if short_s >= settings.cooldown_s and not launched.instances:
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"
         causes["capacity"] = f"no preemptible capacity for {duration(short_s)}, {missing} missing"
     left_s = _lease_left_s(settings, observed)
-    # Passes renew a lease once a quarter of it is over. So a last quarter shows that renewals fail, and not that they
-    # are late. A lease that the budget has cut is short by intention.
+    # Passes renew a lease once a quarter of it is over. So reaching the last quarter shows that renewals fail, and not
+    # that they are late. A lease that was cut because of the budget is short on purpose.
     if left_s < min(settings.lease_s, paid_for_s) / 4:
         causes["lease"] = f"an instance's lease is over in {duration(max(0.0, left_s))}"
     return causes

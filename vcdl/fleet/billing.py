@@ -20,13 +20,13 @@ _MINIMUM_S = 60
 class CloudBilling:
     """The billing rules of a cloud.
 
-    By default, and so for a cloud of another package, every second costs the price of that second.
+    By default, which also applies to a cloud of another package, every second costs the price of that second.
     """
 
     free_if_preempted_within_s: int = 0
-    """Seconds of life within which an instance that the cloud takes back costs nothing."""
+    """Seconds of life within which an instance costs nothing if the cloud takes it back."""
     price_holds_s: int = 1
-    """Seconds for which the price at their beginning stays fixed."""
+    """Seconds of a billing period, for which the price at its start stays fixed."""
     address_usd_per_h: Decimal = Decimal(0)
     disk_usd_per_gb_month: Decimal = Decimal(0)
 
@@ -46,7 +46,7 @@ _BASELINE = {
     "xlarge": "0.4",
     "2xlarge": "0.4",
 }
-"""Fraction of each vCPU that a burstable type may use all the time."""
+"""Fraction of each vCPU that a burstable type may use continuously."""
 _BURSTABLE = ("t3", "t3a", "t4g")
 
 
@@ -56,7 +56,8 @@ class Charge:
 
     spot_usd: Fraction = Fraction(0)
     on_demand_usd: Fraction = Fraction(0)
-    """Cost of the same seconds at the list price; never free, because on-demand instances are not interrupted."""
+    """Cost of the same seconds at the list price. This is never free, because on-demand instances are not interrupted.
+    """
     extras_usd: Fraction = Fraction(0)
     """Cost of the public address and the disk, which is due at either price."""
 
@@ -78,7 +79,7 @@ def working_share(type: str) -> float:
 def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decimal:
     """Return the hourly cost of address and disk in dollars.
 
-    A public IPv4 address and a gp3 or pd-balanced disk, at the list prices of us-east-1.
+    They are a public IPv4 address and a gp3 or pd-balanced disk, at the list prices of us-east-1.
     """
     billing = _BILLING.get(cloud, CloudBilling())
     disk = billing.disk_usd_per_gb_month * disk_gb / _MONTH_H
@@ -91,15 +92,15 @@ def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequen
     Args:
         launch: The ledger row of its launch.
         end_s: Unix time of its end.
-        ending: How it ended; None: it is live.
-        rates: Prices by time. The first also applies before its time; without any the charge is 0.
+        ending: How it ended, or None if it is live.
+        rates: Prices by time. The first also applies before its time; without any price the charge is 0.
     """
     # Both clouds charge whole seconds, and at least a minute.
     seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
     billing = _BILLING.get(launch.cloud, CloudBilling())
     is_free = ending is Ending.PREEMPTED and end_s - launch.launched_s < billing.free_if_preempted_within_s
     charge = Charge()
-    # Fractions until the end: sums of many instances and seconds must equal the cloud's bill to the cent.
+    # Use fractions until the end: sums of many instances and seconds must equal the cloud's bill to the cent.
     for rate, length_s in _stretches(rates, launch.launched_s, seconds, billing.price_holds_s):
         prices = Decimal(0) if is_free else rate.spot_usd_per_h, rate.on_demand_usd_per_h, rate.extras_usd_per_h
         charge += Charge(*(Fraction(price) * length_s / HOUR_S for price in prices))

@@ -31,7 +31,7 @@ class FleetChoices:
     choices: tuple[Choice, ...]
     unpriced: frozenset[Pool]
     dear: frozenset[Pool]
-    """Pools above `unit_limit_usd_per_h`, from which the fleet does not launch."""
+    """Pools above `unit_limit_usd_per_h`, which the fleet does not use."""
     prices_as_of: str = ""
     """The date of the oldest price."""
 
@@ -48,7 +48,7 @@ class FleetChoices:
         """
         if not self.choices:
             raise FleetError(
-                f"no pool of {settings.name} can be planned with; not known: {'; '.join(self.notes(settings))}"
+                f"the plan has no usable pool of {settings.name}; unknown: {'; '.join(self.notes(settings))}"
             )
         return self.notes(settings)
 
@@ -56,14 +56,16 @@ class FleetChoices:
         """Return lines about the costs that the prices leave out."""
         lines = []
         if any(one.is_listed for one in self.spot):
-            lines.append("spot prices: at most the list prices count until `vcdl fleet prices --refresh` asks for them")
+            lines.append(
+                "spot prices: list prices are used as an upper bound until `vcdl fleet prices --refresh` fetches them"
+            )
         if self.prices_as_of:
             lines.append(f"prices after {self.prices_as_of}, traffic and tax; disks and addresses are in them")
         if self.dear:
             limit = f"unit_limit_usd_per_h, {settings.unit_limit_usd_per_h:g} for each {settings.capacity.unit}"
             lines.append(f"types above {limit}: {_types(self.dear)}")
         if self.unpriced:
-            lines.append(f"the price of {_types(self.unpriced)}: `vcdl fleet prices --refresh` asks for it")
+            lines.append(f"the price of {_types(self.unpriced)}: `vcdl fleet prices --refresh` fetches it")
         return lines
 
 
@@ -98,8 +100,8 @@ def fleet_choices(
     counts = sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES})
     for units, (pool, price) in product(counts, priced.items()):
         for choice, dearest in _choices_of(pool, price, units_of[pool], units, capacity, slot):
-            # The fleet itself refuses machines above this price one by one, so a mixed choice counts by those on
-            # demand.
+            # The fleet itself refuses machines above this price individually, so a mixed choice is judged by its
+            # on-demand machines.
             if dearest / units_of[pool] <= limit:
                 found.append(choice)
             else:
@@ -126,7 +128,7 @@ def _choices_of(
     Each has the hourly price of its most expensive machine.
     """
     on_demand_units = capacity.on_demand.units(units)
-    # Whole machines: a target between two sizes pays for the larger one.
+    # Count whole machines: a target between two sizes pays for the larger one.
     count, firm = math.ceil(units / size), math.ceil(on_demand_units / size)
     listed, spot = float(price.usd_per_h(on_demand=True)), float(price.usd_per_h(on_demand=False))
     slots = max(1.0, size // capacity.units_per_subtask)
@@ -148,7 +150,7 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
         size = row.vcpus, float(row.memory_gb), gpus
         is_meant = row.type in allowed.types if allowed.requirements is None else allowed.requirements.met_by(*size)
         places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
-        # The table has the rows of every cloud.
+        # The table contains the rows of all clouds.
         if is_meant and places and row.cloud == settings.cloud:
             kind = InstanceType(row.type, *size, working_share(row.type))
             found[Pool(row.cloud, row.type, row.region, row.zone)] = kind
@@ -156,7 +158,7 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
 
 
 def planned_settings(file: Path) -> list[str]:
-    """Return the keys of a fleet file, as `--set` takes them, that a plan recommends.
+    """Return the settings of a fleet file that a plan recommends, in the form of `--set`.
 
     Raises:
         FleetError: The file cannot be read.
@@ -167,7 +169,7 @@ def planned_settings(file: Path) -> list[str]:
         chosen = next((one for one in plan["forecasts"] if one["choice"] == plan["recommended"]), None)
         units, on_demand = (0, 0) if chosen is None else (int(chosen["units"]), int(chosen["on_demand_units"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FleetError(f"{file} is no plan ({type(error).__name__}): {again}") from error
+        raise FleetError(f"{file} is not a plan ({type(error).__name__}): {again}") from error
     if units <= 0:
         raise FleetError(
             f"{file} recommends no instances of a fleet: {again}, with a deadline or budget that can be kept"

@@ -1,7 +1,7 @@
 """One pass over a fleet: observe, record, decide, act.
 
-It may be killed at any point: the next finds by tag what it did. The folder is written before anything is launched: a
-full disk shows before it costs.
+It may be killed at any point: the next pass finds by tag what it did. The folder is written before anything is
+launched, so that a full disk is noticed before it costs money.
 """
 
 import time
@@ -27,7 +27,7 @@ from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
-"""Seconds by which clocks may differ without a warning: far below any lease."""
+"""Seconds by which clocks may differ without a warning: enough for normal clocks, and far below any lease."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -35,7 +35,7 @@ _COOLDOWN_S = {
     ProblemKind.THROTTLED: 60.0,
     ProblemKind.UNAVAILABLE: 60.0,
 }
-"""Seconds for which a pool is not asked after such a refusal. The first three need a user, so a short wait would only
+"""Seconds for which a pool is not asked after such a refusal. The first three need a user, so a shorter wait would only
 fill the log."""
 
 
@@ -51,7 +51,7 @@ class Pass:
 
     @property
     def may_get_more(self) -> bool:
-        """Whether another pass at once may help: on-demand capacity is complete, or not all pools refused."""
+        """Whether another pass right away may help: on-demand capacity is complete, or not all pools refused."""
         if any(instance.pool.on_demand for instance in self.launched.instances):
             return True
         refused = {problem.pool for problem in self.launched.problems}
@@ -99,7 +99,7 @@ class Controller:
             clock: Seconds since the epoch.
             queue: For `follow: queue`.
             price_source: Where prices are fetched.
-            hosts: The project's hosts, where its folder is on this machine.
+            hosts: The project's hosts, if its folder is on this machine.
         """
         self._settings = settings
         self._provider = provider
@@ -119,7 +119,7 @@ class Controller:
         return self._clock() + (offset_s if abs(offset_s) > _CLOCKS_AGREE_S else 0.0)
 
     def observe(self) -> Observation:
-        """Return the present state of the fleet, changing nothing."""
+        """Return the current state of the fleet, changing nothing."""
         return self._observe(*self._find(self._folder.read()))
 
     def record(self) -> None:
@@ -172,7 +172,10 @@ class Controller:
             return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
 
     def alert_blind(self, why: str) -> list[str]:
-        """Alert once passes have failed for half a lease, or the state cannot be read; return why it was not sent."""
+        """Alert once passes have failed for half a lease, or the state cannot be read.
+
+        Return why an alert was not sent.
+        """
         with self._folder.one_pass():
             try:
                 state = self._folder.read()
@@ -197,10 +200,10 @@ class Controller:
         """Delete everything with the tag, even if the folder cannot be written.
 
         Args:
-            log: Takes lines about what could not be recorded.
+            log: Receives lines about what could not be recorded.
 
         Returns:
-            What still carries the tag; empty if nothing does, otherwise a reason to try again.
+            What still carries the tag. If this is not empty, try again.
         """
         errors: list[VcdlError] = []
         hidden: Sequence[RecentLaunch] = ()
@@ -234,7 +237,7 @@ class Controller:
         """Return the instances that the cloud shows, and for a time the last known ones of unreachable regions."""
         found, now_s = self._provider.find(), self.now_s()
         away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
-        # Most likely the cloud's API is away, and its instances are not: they work until their leases are over.
+        # Most likely only the cloud's API is unavailable, and its instances work until their leases are over.
         assumed_s = self._settings.lease_s + self._settings.drain_s
         assumed = self._money.last_live({region for region, s in away_since_s.items() if now_s - s < assumed_s})
         shown = {instance.id for instance in found}
@@ -299,13 +302,13 @@ class Controller:
         """Yield the problems of clocks, prices, regions and the deadline."""
         if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
             way = "behind" if offset_s > 0 else "ahead of"
-            yield f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: set it"
+            yield f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: correct it"
         if self._money.stale_why:
             yield self._money.stale_why
-        yield from (f"{region} is away: {why}" for region, why in self._provider.away.items())
+        yield from (f"{region} is unreachable: {why}" for region, why in self._provider.away.items())
         deadline = self._settings.capacity.deadline
         if progress is not None and progress.stands_in and deadline is not None:
-            yield f"spot capacity alone would miss the deadline of {deadline:%Y-%m-%dT%H:%MZ}: on-demand ones stand in"
+            yield f"spot capacity alone would miss the deadline of {deadline:%Y-%m-%dT%H:%MZ}: on demand stands in"
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
         """Return the units that are wanted, the queue that they follow, and warnings."""
@@ -351,7 +354,7 @@ class Controller:
         return f"{why}; end the other one, or give this fleet another name"
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
-        """Return the type of each pool that may be launched from, and a reason for each pool that is left out."""
+        """Return the type of each pool that may be launched from, and reasons for the pools that are omitted."""
         types, unit = self._provider.pools(), self._settings.capacity.unit
         if on_demand:
             types = {**types, **{replace(pool, on_demand=True): kind for pool, kind in types.items()}}
@@ -371,7 +374,7 @@ class Controller:
     def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
         types = self._provider.pools()
         prices = {pool: self._money.unit_usd_per_h(pool, types[pool.as_spot]) for pool in order.pools}
-        # By the token's clock, so that a repeated launch is the same.
+        # Use the time of the token, so that a repeated launch is identical.
         until_s = observed.now_s + min(self._settings.lease_s, order.paid_for_s)
         regions = self._settings.regions
         by_price = sorted(order.pools, key=lambda pool: (prices[pool], regions.index(pool.region), pool))

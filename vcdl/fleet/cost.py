@@ -50,7 +50,7 @@ SPENDING_EVENTS: tuple[type[Event], ...] = (*_ENDS, WorkunitSent, EpochClosed)
 class Cost:
     """A fleet's cost from its first launch until a moment, in US dollars without tax.
 
-    `unpriced` instances are left out.
+    `unpriced` instances are omitted.
     """
 
     until_s: float
@@ -62,11 +62,12 @@ class Cost:
     spot_usd: Decimal
     """Amount that the cloud charges, with `extras_usd`."""
     on_demand_usd: Decimal
-    """Cost of the same seconds at list prices, with `extras_usd`."""
+    """Cost of the same time at list prices, with `extras_usd`."""
     extras_usd: Decimal
     """Cost of public addresses and disks, which both amounts contain."""
     uncertain_usd: Decimal
-    """Most that vanished instances may cost in addition to `spot_usd`, up to the time at which they were missed."""
+    """Most that vanished instances may cost in addition to `spot_usd`, up to the time at which they were found missing.
+    """
     wasted_usd: Decimal
     """The part of `spot_usd` paid for preempted instances after the last subtask that they finished."""
     wasted_is_at_most: bool
@@ -83,12 +84,12 @@ class Cost:
 
     @property
     def saving(self) -> Decimal | None:
-        """Fraction of the list price that was saved; None while nothing has a cost."""
+        """Fraction of the list price that was saved, or None while nothing has a cost."""
         return 1 - self.spot_usd / self.on_demand_usd if self.on_demand_usd else None
 
     @property
     def per_subtask_usd(self) -> Decimal | None:
-        """Cost of an applied update in dollars; None before the first one."""
+        """Cost of an applied update in dollars, or None before the first one."""
         return self.spot_usd / self.subtasks if self.subtasks else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class EpochCost:
 
     epoch: int
     value: float
-    """The epoch's mean of the measure by which the run is judged."""
+    """The epoch's mean of the metric by which the run is judged."""
     usd: float
 
 
@@ -179,7 +180,11 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
 
 
 def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[EpochDetail]) -> list[EpochCost]:
-    """Return the cost at the end of each epoch of a run. Raises FleetError."""
+    """Return the cost at the end of each epoch of a run.
+
+    Raises:
+        FleetError: The ledger cannot be read.
+    """
     values = {detail.epoch: detail.mean for detail in details}
     ends = {row.event.epoch: row.time_s for row in journal if isinstance(row.event, EpochClosed)}
     history = ledger.history()
@@ -191,7 +196,11 @@ def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[E
 
 
 def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
-    """Return the dollars that a fleet has cost, and its cost an hour at the last pass' prices. Raises FleetError."""
+    """Return the dollars that a fleet has cost, and its cost an hour at the last pass' prices.
+
+    Raises:
+        FleetError: The ledger cannot be read.
+    """
     cost = cost_of(ledger, now_s)
     return float(cost.spot_usd), float(cost.spot_usd_per_h)
 
@@ -209,7 +218,8 @@ def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping
         if instance.launch.id not in known:
             parts["unknown"] += instance.charge().paid_usd
             continue
-        # The parts are computed without free time and then scaled to the bill, which a free first hour may make 0.
+        # The parts are computed without free time and then scaled to the bill, which may be 0 because of a free first
+        # hour.
         full = instance.charge_before(instance.end_s).paid_usd
         paid = instance.charge().paid_usd / full if full else Fraction(0)  # less, if the cloud gives time for free
         for part, usd in _shares(instance, subtasks[instance.launch.id]):
@@ -244,7 +254,8 @@ def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list
                 open_since[event.workunit] = hosts[event.host], row.time_s
             elif (part := _ENDS.get(type(event))) and (begun := open_since.pop(event.workunit, None)):
                 found[begun[0]].append(_Subtask(begun[1], row.time_s, part))
-        # Sent and not ended: at work now, or lost with its instance; `_shares` decides by the instance's ending.
+        # A subtask without an end is at work now, or was lost with its instance; `_shares` decides by the instance's
+        # ending.
         for id, began_s in open_since.values():
             found[id].append(_Subtask(began_s, None, "training"))
     return found
@@ -269,17 +280,17 @@ def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable
         until = instance.charge_before(to_s).paid_usd
         usd, before = until - before, until
         at_work = [one for one in subtasks if one.began_s <= from_s and (one.ended_s is None or one.ended_s > from_s)]
-        # Time before the first subtask is the price of setting up. Later gaps are time for which there was no work.
+        # Time before the first subtask is the price of setting up. In later gaps there was no work.
         if not at_work:
             yield ("boot" if to_s <= first_s else "idle"), usd
         for one in at_work:
-            # An instance that ended took its open subtask with it, whoever is to train that one again.
+            # An instance that ended lost its open subtask, whichever client retrains it.
             is_lost = one.ended_s is None and instance.ending is not None
             yield ("lost" if is_lost else one.part), usd / len(at_work)
 
 
 def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: float) -> Fraction:
-    """Return the cost after an instance's last finished subtask; 0 where that time was free."""
+    """Return the cost after an instance's last finished subtask, or 0 if that time was free."""
     finished_s = [one.ended_s for one in subtasks if one.part == "training" and one.ended_s and one.ended_s <= until_s]
     before_s = max(finished_s, default=instance.launch.launched_s)
     before = instance.charge_before(before_s).paid_usd if before_s > instance.launch.launched_s else 0

@@ -1,6 +1,6 @@
 """Decide when a fleet pays for machines on demand to meet its deadline, by the policy Uniform Progress.
 
-Each pass decides anew from the last decision; a pure function.
+A pure function that decides in each pass from the last decision.
 """
 
 from dataclasses import dataclass, replace
@@ -65,10 +65,10 @@ def follow_deadline(
         return None
     deadline_s = capacity.deadline.timestamp()
     start = before
-    # A new job adds work. Measured against the old line the fleet would seem hopelessly late, or far ahead.
+    # A new job adds work. Compared with the old schedule the fleet would seem hopelessly late, or far ahead.
     if start is None or start.deadline_s != deadline_s or start.subtasks < queue.remaining:
         start = Progress(deadline_s, now_s, queue.remaining)
-    # Nothing can keep it any more, so on demand is not worth its price.
+    # The deadline is missed anyway, so on-demand machines are not worth their price.
     if deadline_s <= now_s:
         return replace(start, use=Use.NOTHING, is_last_moment=False)
     # While some are unsent, more machines would find work; until a time is known only the share that is done counts.

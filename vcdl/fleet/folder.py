@@ -41,7 +41,7 @@ class FleetFolder:
     @classmethod
     def beside(cls, fleet_file: Path, name: str) -> Self:
         """Return the folder of the fleet of that name, which is not created yet."""
-        # Not resolved: a fleet file that is a link has its folder where the user sees the file.
+        # Do not resolve the path: a fleet file that is a link has its folder where the user sees the file.
         return cls(Path(os.path.abspath(fleet_file)).parent / "fleet" / name)
 
     ledger_file = Below("ledger.jsonl")
@@ -49,9 +49,9 @@ class FleetFolder:
     keeper_file = Below("keeper")
 
     def keeper(self, new: bool = False) -> str:
-        """Return the name of this folder's keeper; empty if it has none.
+        """Return the name of this folder's keeper, or an empty string if it has none.
 
-        The name has a file of its own, because the state may be lost. It is not only the machine's name, as a container
+        The name has its own file, because the state may be lost. It is not only the machine's name, because a container
         has a new one each time.
 
         Args:
@@ -65,7 +65,11 @@ class FleetFolder:
             return self.keeper_file.read_text(encoding="ascii") if self.keeper_file.exists() else ""
 
     def read(self) -> FleetState:
-        """Return the state, or a new one if there is no file. Raises FleetError for a damaged file."""
+        """Return the state, or a new one if there is no file.
+
+        Raises:
+            FleetError: The file is damaged.
+        """
         with self._mapped():
             try:
                 return FleetState.of_json(self.state_file.read_text(encoding="utf-8"))
@@ -89,14 +93,18 @@ class FleetFolder:
         Raises:
             FleetError: Another process' pass takes too long.
         """
-        busy = f"has been busy with the fleet in {self.path} for {_WAIT_S:g} s: wait for it, or end it and try again"
+        busy = f"has been busy with the fleet in {self.path} for {_WAIT_S:g} s: wait for it, or stop it and try again"
         with self._held("pass.lock", _WAIT_S, busy):
             yield
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Exclude other control loops on this machine. Raises FleetError if one runs."""
-        runs = f"runs the fleet in {self.path} already: leave it, or end it with `kill`"
+        """Exclude other control loops on this machine.
+
+        Raises:
+            FleetError: Another control loop runs.
+        """
+        runs = f"already runs the fleet in {self.path}: leave it running, or stop it with `kill`"
         with self._held(_RUN_LOCK, _WAIT_FOR_READERS_S, runs):
             yield
 

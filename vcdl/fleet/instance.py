@@ -37,7 +37,7 @@ class Ending(StrEnum):
     SILENT = "silent"
     """Terminated by us, because its agent had never sent a sign of life."""
     UNKNOWN = "unknown"
-    """The cloud does not list the instance any more."""
+    """The cloud no longer lists the instance."""
 
 
 @dataclass(frozen=True, order=True)
@@ -48,11 +48,11 @@ class Pool:
     type: str
     region: str
     zone: str = ""
-    """Name of the zone; empty while the cloud has not chosen one."""
+    """Name of the zone, or an empty string while the cloud has not chosen one."""
     subnet: str = ""
-    """AWS: the subnet's id; a subnet lies in one zone. Empty on GCP."""
+    """AWS: the subnet's id; a subnet belongs to one zone. Empty on GCP."""
     on_demand: bool = False
-    """Whether instances are sold at the list price and never taken back."""
+    """Whether instances are sold at the list price and never preempted."""
 
     @property
     def as_spot(self) -> "Pool":
@@ -81,7 +81,7 @@ class InstanceType:
         return max(min(1, self.vcpus), int(self.vcpus * self.share))
 
     def units(self, unit: Unit) -> int:
-        """Return the units of one instance; 0 if the type provides none."""
+        """Return the units of one instance, or 0 if the type provides none."""
         return {"vcpu": self.working_vcpus, "gpu": self.gpus, "instance": 1}[unit]
 
 
@@ -100,15 +100,15 @@ class Instance:
     launched_s: float
     """Unix time, by the cloud's clock."""
     ended_s: float | None = None
-    """Unix time of the end, as precisely as the cloud reports it; None while the instance is live."""
+    """Unix time of the end, as precisely as the cloud reports it, or None while the instance is live."""
     ending: Ending | None = None
-    """The cause of the end; None while the instance is live."""
+    """The cause of the end, or None while the instance is live."""
     until_s: float | None = None
-    """Unix time at which its lease ends (vcdl/fleet/reconciler.py); None: unknown."""
+    """Unix time at which its lease ends (vcdl/fleet/reconciler.py), or None if unknown."""
     keeper: str = ""
-    """The keeper that wrote the lease; empty if there is none, or an older version of vcdl wrote it."""
+    """The keeper that wrote the lease, or an empty string if there is none or an older version of vcdl wrote it."""
     draining_s: float | None = None
-    """Unix time since which the instance takes no more work, as its lease is over; None: it takes work."""
+    """Unix time since which the instance accepts no more work because its lease is over, or None if it accepts work."""
     is_assumed: bool = False
     """Whether the instance's region is unreachable: it most likely lives, but cannot be managed."""
 

@@ -17,14 +17,13 @@ class InstanceHistory:
     launch: LaunchedRow
     end_s: float
     ending: Ending | None
-    """The cause of the end; None: the instance is live."""
+    """The cause of the end, or None if the instance is live."""
     latest_end_s: float
     """Unix time of the latest possible end.
 
-    For an instance that vanished, `end_s` is when it was last seen, and this is when it was first missed.
-    """
+    For an instance that vanished, `end_s` is when it was last seen, and this is when it was first missing."""
     rates: tuple[PricedRow, ...]
-    """Prices of the instance by time; empty: no price is known."""
+    """Prices of the instance by time, or empty if no price is known."""
 
     @property
     def lifetime_s(self) -> float:
@@ -32,7 +31,7 @@ class InstanceHistory:
         return self.end_s - self.launch.launched_s
 
     def charge(self) -> Charge:
-        """Return the charge of the instance; 0 while no price is known."""
+        """Return the charge of the instance, or 0 while no price is known."""
         return bill(self.launch, self.end_s, self.ending, self.rates)
 
     def charge_before(self, until_s: float) -> Charge:
@@ -61,7 +60,7 @@ class FleetHistory:
     _answered_s: float = 0.0
     """Unix time of that answer."""
     _open: set[str] = field(default_factory=set)
-    """Instances that were launched and have not ended; few, however many there were."""
+    """Instances that were launched and have not ended. There are few, however many there were in total."""
     _seen_s: dict[str, float] = field(default_factory=dict)
     """Unix times at which instances that are no longer listed were last seen."""
     _missed_s: dict[str, float] = field(default_factory=dict)
@@ -69,13 +68,13 @@ class FleetHistory:
 
     @property
     def prices_as_of(self) -> str | None:
-        """Date of the oldest price; None: there is none."""
+        """Date of the oldest price, or None without prices."""
         return min((price.as_of for rows in self.prices.values() for price in rows), default=None)
 
     def apply(self, row: LedgerRow) -> None:
         """Apply the next row of the ledger."""
         match row:
-            # Rows may be written twice by two processes, or by one that was killed; the first of a launch counts.
+            # Rows may be written twice by two processes, or by one that was killed; the first row of a launch counts.
             case LaunchedRow() if row.id not in self.launched:
                 self.launched[row.id] = row
                 self._open.add(row.id)
@@ -100,7 +99,7 @@ class FleetHistory:
 
     def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
         """Return the unbroken series of the last instances that failed, newest first; empty while one works."""
-        # One machine that is old and was heard of shows that image and account work, so there is no streak.
+        # A machine that is old and was heard of shows that image and account work, so there is no series.
         if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []
         failed = []
@@ -126,12 +125,12 @@ class FleetHistory:
     def _see(self, row: SeenRow) -> None:
         if row.ids is not None:
             live = frozenset(row.ids)
-            # Those missing now were last seen in the answer before this one.
+            # Instances that are missing now were last seen in the previous answer.
             self._seen_s.update(dict.fromkeys(self.live - live, self._answered_s))
             self.live = live
         self._answered_s = row.at_s
         for id in self.live - self._open:
-            # The cloud's answer counts more than our request: an instance that is still shown still costs.
+            # The cloud's answer takes precedence over our request: an instance that is still shown still costs.
             if (ended := self.ended.get(id)) is not None and ended.ended_s < row.at_s:
                 del self.ended[id]  # it was asked to end, and did not
                 self._open.add(id)
@@ -155,9 +154,9 @@ class FleetHistory:
                 # Not later than the cloud stopped showing it, and not earlier than it was last seen.
                 end_s = min(missed_s, max(seen_s, lease.until_s))
                 latest_end_s = min(missed_s, max(seen_s, lease.ends_s))
-        # Here and not in `bill`: the ledger's price rows are of a pool, which has both markets.
+        # Handle this here and not in `bill`: the ledger's price rows are of a pool, which has both markets.
         if launch.on_demand:
             rates = tuple(replace(rate, spot_usd_per_h=rate.on_demand_usd_per_h) for rate in rates)
-        # Clocks differ: what we saw by ours may lie before a launch by the cloud's.
+        # Clocks differ: a time by our clock may be before the launch time by the cloud's clock.
         end_s = max(end_s, launch.launched_s)
         return InstanceHistory(launch, end_s, ending, max(end_s, latest_end_s), rates)

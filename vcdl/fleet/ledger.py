@@ -1,7 +1,7 @@
 """Read and append to a fleet's ledger, from which its cost is computed.
 
 Each line is a fact (ledger_rows). A process appends under a lock, after it has read all lines before. A line is valid
-once its line break is on the disk; the next writer truncates anything behind the last line break.
+once its line break is on the disk; the next writer removes anything after the last line break.
 """
 
 import os
@@ -19,11 +19,11 @@ from vcdl.fleet.instance_history import FleetHistory
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LeasedRow, LedgerRow, PricedRow, SeenRow, decode, encode
 
 PriceOf = Callable[[Pool], PricedRow | None]
-"""Returns a pool's current price, and since when it may hold (0: unknown); None: no table has a price."""
+"""Returns a pool's current price, and since when it may hold (0 if unknown), or None if no table has a price."""
 
 
 class Ledger:
-    """The ledger in a file, which need not exist yet. Several processes may write to it at once."""
+    """The ledger in a file, which need not exist yet. Several processes may write to it simultaneously."""
 
     def __init__(self, path: Path, price_of: PriceOf = lambda _: None, ends_after_s: float = 0.0) -> None:
         """Prepare the ledger.
@@ -44,14 +44,18 @@ class Ledger:
         """Return the content of the file so far.
 
         Raises:
-            FleetError: The file cannot be read, or is no ledger.
+            FleetError: The file cannot be read, or is not a ledger.
         """
         with self._mapped_errors(), suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
             self._catch_up(file)
         return self._history
 
     def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
-        """Record instances that a launch returned, before the cloud shows them. Raises FleetError."""
+        """Record instances that a launch returned, before the cloud shows them.
+
+        Raises:
+            FleetError: The ledger cannot be written.
+        """
         with self._alone() as file:
             self._append(file, self._news(instances, now_s))
 
@@ -66,7 +70,7 @@ class Ledger:
         with self._alone() as file:
             rows = self._news(found, now_s)
             live = frozenset(instance.id for instance in found if instance.is_live)
-            # Most passes show the same instances: without the short form each would repeat all their names.
+            # Most passes show the same instances: without the short form each row would repeat all ids.
             seen = SeenRow(now_s, None if live == self._history.live else tuple(sorted(live)))
             self._append(file, [*rows, seen])
 
@@ -88,21 +92,21 @@ class Ledger:
             what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
             yield LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand)
         if not instance.is_live:
-            # The cloud does not say when: the first pass that sees the end gives the upper bound.
+            # The cloud does not report the time: the first pass that sees the end gives the upper bound.
             ended_s = now_s if instance.ended_s is None else instance.ended_s
             end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)
             if self._history.is_news(end):
                 yield end
 
     def _new_price(self, pool: Pool, now_s: float) -> PricedRow | None:
-        """Return the row of a pool's price; None if the last row has the same price."""
+        """Return the row of a pool's price, or None if the last row has the same price."""
         if (price := self._price_of(pool)) is None:
             return None
         last = self._history.prices.get((price.type, price.region, price.zone), [None])[-1]
         if last is None:
             return replace(price, since_s=now_s)
         is_dearer = price.spot_usd_per_h > last.spot_usd_per_h
-        # Since when is unknown; at most since it was last seen to be lower.
+        # The time of the change is unknown: at the earliest when the price was last seen to be lower.
         row = replace(price, since_s=max(price.since_s, last.since_s) if is_dearer and price.since_s else now_s)
         return None if replace(row, since_s=last.since_s, source=last.source) == last else row
 
@@ -125,12 +129,14 @@ class Ledger:
         try:
             lines = memoryview(b"".join(map(encode, rows)))
         except ValueError as error:
-            raise FleetError(f"{self.path} takes no row that it could not give back ({first_fault(error)})") from error
+            raise FleetError(
+                f"{self.path} cannot store a row that could not be read back ({first_fault(error)})"
+            ) from error
         file.truncate(self._read_bytes)  # an unfinished line of a killed writer
         try:
             while lines:
                 lines = lines[file.write(lines) :]
-            # On the disk before the pass acts: a power cut must not forget machines that cost.
+            # Sync to the disk before the pass acts: a power cut must not forget machines that cost.
             os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):
@@ -139,13 +145,12 @@ class Ledger:
         self._catch_up(file)
 
     def _catch_up(self, file: FileIO) -> None:
-        # What was applied cannot be taken back from the history, so a replaced file is an error, not a new beginning.
+        # Rows that were applied cannot be removed from the history, so a replaced file is an error and not a fresh
+        # start.
         if file.seek(0, os.SEEK_END) < self._read_bytes:
-            raise FleetError(
-                f"{self.path} has become shorter, so somebody has replaced it: restore it, or restart vcdl"
-            )
+            raise FleetError(f"{self.path} became shorter, so somebody replaced it: restore it, or restart vcdl")
         file.seek(self._read_bytes)
-        # Without the unfinished last line, which another process may be writing now.
+        # Ignore the unfinished last line, which another process may be writing now.
         whole = file.read().rpartition(b"\n")[0]
         if not whole:
             return
@@ -154,12 +159,12 @@ class Ledger:
                 row = decode(line)
             except ValueError as error:
                 raise FleetError(
-                    f"{self.path}, line {self._read_lines + 1}, is no row of a ledger ({first_fault(error)}): "
+                    f"{self.path}, line {self._read_lines + 1}, is not a row of a ledger ({first_fault(error)}): "
                     "a newer version of vcdl may have written it, otherwise remove the line"
                 ) from error
             self._history.apply(row)
             self._read_lines += 1
-            # Line by line: after a bad line the next call starts at it again, and applies no line twice.
+            # Advance line by line: after a bad line the next call starts at that line, and applies no line twice.
             self._read_bytes += len(line) + 1
 
     @contextmanager
@@ -169,5 +174,5 @@ class Ledger:
         except OSError as error:
             raise FleetError(
                 f"the ledger {self.path} cannot be read or written ({error.strerror or error}): "
-                "check the disk's free space and the folder's rights; no cost is counted until then"
+                "check the disk's free space and the folder's permissions; costs are not recorded until then"
             ) from error

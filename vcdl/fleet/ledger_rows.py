@@ -48,7 +48,7 @@ class PricedRow:
     since_s: Moment
     on_demand_usd_per_h: Rate
     spot_usd_per_h: Rate
-    """Spot price; the list price while that is unknown."""
+    """Spot price, or the list price while it is unknown."""
     extras_usd_per_h: Rate
     """Hourly cost of the public address and the disk."""
     as_of: str
@@ -67,7 +67,7 @@ class SeenRow:
 
     at_s: Moment
     ids: tuple[str, ...] | None
-    """Ids of the instances; None: the same as in the answer before."""
+    """Ids of the instances, or None if they are the same as in the previous answer."""
     kind: Literal["seen"] = "seen"
 
 
@@ -75,7 +75,7 @@ class SeenRow:
 class EndedRow:
     """End of an instance, unless a later row lists it as live.
 
-    Of several rows the first that names the cause is used.
+    If there are several rows, the first one that names the cause is used.
     """
 
     id: str
@@ -100,7 +100,10 @@ LedgerRow = LaunchedRow | PricedRow | LeasedRow | SeenRow | EndedRow
 def encode(row: LedgerRow) -> bytes:
     """Return a line with its line break. Prices are text, so that no digit is lost.
 
-    Raises ValueError for a row that `decode` would refuse: it would stop every later pass.
+    A row that `decode` would refuse would stop every later pass, so it is refused here.
+
+    Raises:
+        ValueError: The row is invalid.
     """
     line = _format().dump_json(row)
     decode(line)
@@ -108,7 +111,11 @@ def encode(row: LedgerRow) -> bytes:
 
 
 def decode(line: bytes) -> LedgerRow:
-    """Decode a line of `encode`. Raises ValueError for any other line."""
+    """Decode a line of `encode`.
+
+    Raises:
+        ValueError: The line is not a valid row.
+    """
     return _format().validate_json(line)
 
 

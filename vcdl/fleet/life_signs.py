@@ -1,9 +1,9 @@
 """Find machines of a fleet that never came to life, by their consoles and the project's hosts.
 
-The cloud shows a machine as running although its image has no cloud-init, its boot hangs, or its network leads nowhere.
-Then no agent ever starts, nothing powers the machine off, and it would be paid for until `max_life_h`. A machine of
-which neither the console nor the project shows a sign within `idle_shutdown_s` is silent: a pass terminates it, and it
-counts as a failure for the crash loop. A console that cannot be read proves nothing.
+The cloud shows a machine as running although its image has no cloud-init, its boot hangs, or its network has no route
+out. Then no agent ever starts, nothing powers the machine off, and it would be paid for until `max_life_h`. If neither
+the console nor the project shows a sign of a machine within `idle_shutdown_s`, it is silent: a pass terminates it, and
+it counts as a failure for the crash loop. A console that cannot be read proves nothing.
 """
 
 import random
@@ -19,14 +19,13 @@ from vcdl.report.wording import duration
 Hosts = Callable[[], Iterable[tuple[str, str]]]
 """Returns the project's hosts, each with the name of its machine."""
 _AGENT = re.compile(r"\bvcdl-(agent|setup)(\[\d+\])?: ")
-"""The beginning of the lines of agent and set-up, as systemd writes them to a console. The set-up's, too: AWS shows the
-last 64 KB, and apt may have pushed the agent's first lines out. Not `vcdl`: Compute Engine's machines have it in their
-names, which the login prompt shows.
-"""
+"""The beginning of the lines of agent and set-up, as systemd writes them to a console. This includes the set-up's
+lines, because AWS shows only the last 64 KB, and apt may have pushed the agent's first lines out. Not `vcdl`: Compute
+Engine's machines have it in their names, which the login prompt shows."""
 MOST_FAILURES = 5
 """Machines in a row that fail before only one at a time is launched, so that a broken image costs little."""
 _AT_ONCE = 10
-"""Consoles read per pass: more would be throttled when a large fleet reaches this age."""
+"""Consoles read per pass: more could be throttled when a large fleet reaches this age."""
 _LEFT = "drained: the machine is powered off"
 """The last line of an agent that powered the machine off for a good reason."""
 
@@ -53,23 +52,23 @@ class LifeSigns:
             Ids of the live machines that have shown a sign of life; the silent machines to terminate, each with a
                 message that quotes a console; and why the state of others is unknown.
         """
-        # Once heard of is enough: later trouble of a machine is its agent's and its lease's to end.
+        # One sign is enough: later problems of a machine are handled by its agent and its lease.
         known = {i.id for i in instances if i.is_live and i.id in heard}
         late = [i.id for i in instances if i.is_capacity and i.id not in known and now_s - i.launched_s >= self._idle_s]
-        # At random, so that consoles that cannot be read do not use up every pass.
+        # Choose at random, so that consoles that cannot be read do not use up every pass.
         said, refusals = asked(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
         silent = {id for id, text in said.items() if not _AGENT.search(text)}
         known |= said.keys() - silent
-        unsure = [f"it is not known whether an agent runs on {id}: {why}" for id, why in refusals.items()][:1]
+        unsure = [f"whether an agent runs on {id} is unknown: {why}" for id, why in refusals.items()][:1]
         try:
             known |= set(instances_of_hosts(self._hosts(), silent).values()) if silent else set()
         except GridError as error:
             # Without the project's answer nothing is terminated: an image without a console may work well.
-            silent, unsure = set(), [f"it is not known whether the project has heard of {', '.join(silent)}: {error}"]
+            silent, unsure = set(), [f"whether the project has heard of {', '.join(silent)} is unknown: {error}"]
         words, ended = "", sorted(silent - known)
         if ended:
-            why = f"no agent was heard of in {duration(self._idle_s)}: check the image and the way out of its network"
-            words = f"{', '.join(ended)} terminated, as {why}; {self._provider.last_words(ended[0], 3)}"
+            why = f"no agent has reported within {duration(self._idle_s)}: check the image and the network"
+            words = f"{', '.join(ended)} terminated because {why}; {self._provider.last_words(ended[0], 3)}"
         return tuple(sorted(known)), dict.fromkeys(ended, words), unsure
 
     def crash_loop(self, failures: Sequence[str]) -> tuple[int, str]:
@@ -85,12 +84,14 @@ class LifeSigns:
         if len(failures) < MOST_FAILURES:
             return len(failures), ""
         for number, id in enumerate(failures[:MOST_FAILURES]):
-            # Kept: a console is gone some time after its machine, and asking again costs a call in each pass.
+            # Keep the lines: a console disappears some time after its machine, and asking again costs a call in each
+            # pass.
             if id not in self._said:
                 self._said[id] = self._provider.last_words(id, 20, "vcdl")
             if _LEFT in self._said[id]:
                 return number, ""
         return len(failures), (
-            f"the last {len(failures)} instances ended without ever having had a subtask, so one at a time is tried; "
+            f"the last {len(failures)} instances ended without ever having had a subtask, so only one at a time is "
+            "launched; "
             f"{failures[0]}: {self._said[failures[0]]}"
         )

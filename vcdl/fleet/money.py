@@ -26,7 +26,7 @@ _REFRESH_AGAIN_S = 300.0
 class Money:
     """A fleet's ledger and prices.
 
-    All calls may raise FleetError: the ledger cannot be written, or the file is no ledger.
+    All calls may raise FleetError if the ledger cannot be written, or the file is not a ledger.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Money:
             settings: The fleet file.
             ledger_file: Its ledger.
             clock: Returns Unix time.
-            source: Called when prices are to be fetched; None: they never are.
+            source: Called to fetch prices, or None to never fetch any.
         """
         self._settings = settings
         self.ledger = Ledger(ledger_file, self.price, settings.drain_s + GRACE_S)
@@ -52,7 +52,7 @@ class Money:
         self._fetched_s = (0.0, 0.0)
         """Times of the last fetch but one, and of the last."""
         self.stale_why = ""
-        """Why today's prices are unknown; empty if they are known or were not fetched."""
+        """Why today's prices are unknown, or an empty string if they are known or were not fetched."""
         try:
             self._prices = PriceTable.current()
         except FleetError as error:  # a pass must continue without it, as list prices are known
@@ -70,7 +70,7 @@ class Money:
             refresh_prices(self._source(), list(types.values()), regions, refreshed_file(), now)
             self._prices = PriceTable.current()
             self.stale_why, self._refresh_s = "", now_s + _REFRESH_S
-            # A price that rose may hold since the fetch before: the ledger counts it from then.
+            # A price that rose may apply since the previous fetch, so the ledger counts it from then.
             self._fetched_s = self._fetched_s[1], now_s
         except FleetError as error:
             # Older prices stay in use: within FRESH_S they count, and after that the list price does, which is never
@@ -105,17 +105,17 @@ class Money:
         return sum(self._rate_usd_per_h(i.pool, at_list) or 0.0 for i in instances if i.is_live)
 
     def unit_usd_per_h(self, pool: Pool, kind: InstanceType, at_list: bool = False) -> float:
-        """Return the hourly cost of a unit of capacity; infinite if it is unknown."""
+        """Return the hourly cost of a unit of capacity, or infinity if it is unknown."""
         rate, units = self._rate_usd_per_h(pool, at_list), kind.units(self._settings.capacity.unit)
         return math.inf if rate is None or not units else rate / units
 
     def price(self, pool: Pool) -> PricedRow | None:
-        """Return the present price of a pool, dated by the last fetch but one; None if no budget can rely on it."""
+        """Return the current price of a pool, valid since the last fetch but one, or None if unknown."""
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
     def priced(self, instances: Iterable[Instance]) -> tuple[str | None, list[Instance]]:
-        """Return the date of the instances' oldest price, None without any, and the instances without a price."""
+        """Return the date of the instances' oldest price(None without any), and the instances without a price."""
         prices = {i: self.price(i.pool) for i in instances}
         unpriced = [i for i, price in prices.items() if price is None]
         return min((price.as_of for price in prices.values() if price), default=None), unpriced
@@ -123,10 +123,10 @@ class Money:
     def paid_for_s(self, spent_usd: float, instances: Iterable[Instance]) -> float:
         """Return the seconds that the budget pays for before the instances drain.
 
-        At list prices, to which spot prices may rise.
+        This assumes list prices, to which spot prices may rise.
         """
         budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True)
-        # Nothing runs, so nothing limits the time, as long as there is money at all.
+        # If nothing runs, nothing limits the time, as long as there is any money left.
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
             return math.inf
         return (budget_usd - spent_usd) / usd_per_h * 3600 - self._settings.draining_s if usd_per_h else 0.0
@@ -134,7 +134,7 @@ class Money:
     def sized(
         self, order: LaunchOrder, types: Mapping[Pool, InstanceType], spent_usd: float, live: Sequence[Instance]
     ) -> LaunchOrder | None:
-        """Return the part of a launch that the budget pays for; None if it pays for no machine.
+        """Return the part of a launch that the budget pays for, or None if it pays for no machine.
 
         At list prices all machines must be able to work for at least as long as they take to drain: a smaller budget
         would pay for boots alone.
@@ -142,17 +142,17 @@ class Money:
         if (budget_usd := self._settings.budget_usd) is None:
             return order
         draining_h, live_usd_per_h = self._settings.draining_s / 3600, self.usd_per_h(live, at_list=True)
-        # Twice the draining: once to work, once to drain.
+        # Use twice the drain time: once to work, once to drain.
         most_usd_per_h = (budget_usd - spent_usd) / (2.0 * draining_h) - live_usd_per_h
         sizes = {pool: types[pool].units(self._settings.capacity.unit) for pool in order.pools}
         usd = {pool: size * self.unit_usd_per_h(pool, types[pool], at_list=True) for pool, size in sizes.items()}
         pools = tuple(pool for pool in order.pools if usd[pool] <= most_usd_per_h)
         if not pools:
             return None
-        # The cloud stops at the first machine that reaches the units: it may be the dearest of them.
+        # The cloud stops at the first machine that reaches the units: it may be the most expensive of them.
         step, last_usd_per_h = math.gcd(*(sizes[pool] for pool in pools)), max(usd[pool] for pool in pools)
         step_usd_per_h = max(usd[pool] / sizes[pool] for pool in pools) * step
-        # All but the last unit at the dearest price per unit, and the last machine at its full price.
+        # Count all but the last unit at the highest price per unit, and the last machine at its full price.
         steps = min(math.ceil(order.units / step), 1 + int((most_usd_per_h - last_usd_per_h) / step_usd_per_h))
         usd_per_h = live_usd_per_h + (steps - 1) * step_usd_per_h + last_usd_per_h
         paid_for_s = ((budget_usd - spent_usd) / usd_per_h - draining_h) * 3600

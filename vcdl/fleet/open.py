@@ -28,7 +28,11 @@ _NEEDED = r"""^(name|cloud|gcp_project):\s*["']?([A-Za-z0-9_-]+)"""
 
 
 def open_provider(settings: FleetSettings) -> Provider:
-    """Return the provider of the fleet's cloud. Raises FleetError without its client library, PluginError."""
+    """Return the provider of the fleet's cloud.
+
+    Raises:
+        FleetError, PluginError: The client library is missing, or the plugin cannot be loaded.
+    """
     kind: type[Provider] = CLOUDS[settings.cloud]
     return kind.of_fleet(settings)
 
@@ -39,7 +43,7 @@ def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: Price
     Args:
         cloud: Its name.
         environment: Credentials.
-        known: Prices that need not be asked for.
+        known: Prices that need not be fetched.
 
     Raises:
         FleetError, FleetNotAuthorised, PluginError: It cannot be opened.
@@ -60,12 +64,16 @@ class Fleet:
 
     @classmethod
     def of_file(cls, file: Path, overrides: Sequence[str] = ()) -> Self:
-        """Return the fleet of a file. Raises JobError."""
+        """Return the fleet of a file.
+
+        Raises:
+            JobError: The file is missing or invalid.
+        """
         return cls(file, load_fleet_settings(file, overrides))
 
     @classmethod
     def to_end(cls, file: Path, overrides: Sequence[str], name: str | None, gcp_project: str | None) -> Self:
-        """Return the fleet for `down`, which needs only a name and a cloud: from a faulty file or none.
+        """Return the fleet for `down`, which needs only a name and a cloud, even if the file is faulty or missing.
 
         Raises JobError.
         """
@@ -75,7 +83,8 @@ class Fleet:
                 return cls.of_file(file, overrides)
         except JobError as wrong:
             with suppress(OSError):
-                # By lines and not as YAML: the file may be broken, and `down` must still find what costs money.
+                # Search the lines instead of parsing YAML: the file may be broken, and `down` must still find what
+                # costs money.
                 lines = re.findall(_NEEDED, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
                 said |= {key: value for key, value in lines if said.get(key) is None}
             if said["name"] is None or (said.get("cloud") == "gcp" and said["gcp_project"] is None):
@@ -85,7 +94,7 @@ class Fleet:
             "name": said["name"],
             "cloud": "gcp" if said["gcp_project"] else "aws",
             "gcp_project": said["gcp_project"],
-            # The schema wants these keys. Nothing is launched with them.
+            # The schema requires these keys. Nothing is launched with them.
             "project": {"url": "https://unused.invalid/", "account_key_env": "UNUSED"},
             "capacity": {"target": 0},
             "instances": {"types": ["unused"]},
@@ -99,13 +108,21 @@ class Fleet:
 
     @cached_property
     def provider(self) -> Provider:
-        """The provider of the fleet's cloud. Raises FleetError."""
+        """The provider of the fleet's cloud.
+
+        Raises:
+            FleetError: The client library is missing.
+        """
         return open_provider(self.settings)
 
     @cached_property
     def controller(self) -> "Controller":
-        """The controller of the fleet. Raises FleetError."""
-        # Imported here, so that commands that make no pass start faster.
+        """The controller of the fleet.
+
+        Raises:
+            FleetError: The provider cannot be opened.
+        """
+        # Import it here, so that commands that make no pass start faster.
         from vcdl.fleet.controller import Controller
 
         folder = self.settings.capacity.project_dir  # with `follow: queue` only
@@ -115,7 +132,11 @@ class Fleet:
         return Controller(*parts, queue=asked[0], price_source=self.price_source, hosts=asked[1])
 
     def price_source(self) -> PriceSource:
-        """Open the source of the cloud's prices. Raises FleetError."""
+        """Open the source of the cloud's prices.
+
+        Raises:
+            FleetError: It cannot be opened.
+        """
         return open_price_source(self.settings.cloud, os.environ, PriceTable.current())
 
     @cached_property

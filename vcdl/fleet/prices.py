@@ -27,12 +27,13 @@ LOWEST_USD_PER_H = Decimal("0.0005")
 _HIGHEST = Decimal(10_000)
 """Largest plausible price: ten times the most expensive machine of any cloud, a rack of 72 GPUs."""
 _LEAST_OF_SHIPPED = Decimal("0.5")
-"""The least part of the shipped list price that a fetched one may be: AWS's largest cut, of P5 in June 2025, was 45 %.
-A list price that is far too low lets a fleet spend a multiple of its budget; one that is too high only ends it early.
-"""
+"""Least plausible fetched list price, as a fraction of the shipped one: AWS's largest cut, of P5 in June 2025, was 45
+%. A list price that is far too low lets a fleet spend a multiple of its budget; one that is too high only ends it
+early."""
 
 FRESH_S = 3600.0
-"""Seconds for which a spot price is used, so that it is not outdated; then, or dated later, the list price is used."""
+"""Seconds for which a spot price is used, so that it is not outdated; after that, or if it is dated in the future, the
+list price is used."""
 _SHIPPED = Path(__file__).with_name("prices.csv")
 _Word = Annotated[str, Field(min_length=1)]
 
@@ -47,21 +48,21 @@ class PriceRow:
     vcpus: Annotated[int, Field(gt=0)]
     memory_gb: Decimal
     accelerator: str
-    """Number and name of the GPUs, `1 T4`; empty: none."""
+    """Number and name of the GPUs, `1 T4`, or an empty string if there are none."""
     region: _Word
     zone: str
-    """Zone; empty: any zone of the region."""
+    """Zone, or an empty string for all zones of the region."""
     on_demand_usd_per_h: Annotated[Decimal, Field(allow_inf_nan=True)]
     spot_usd_per_h: Annotated[Decimal | None, Field(allow_inf_nan=True), BeforeValidator(lambda text: text or None)]
-    """The spot price; None: unknown, as in the shipped table; it is at most the list price."""
+    """The spot price, or None if unknown, as in the shipped table. It is at most the list price."""
     as_of: Annotated[datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))]
-    """Time of the price; a date alone means its beginning, in UTC."""
+    """Time of the price; a date without a time means its start, in UTC."""
     source: _Word
 
     def __post_init__(self) -> None:
         for price in (self.on_demand_usd_per_h, self.spot_usd_per_h):
             if price is not None and not (price.is_finite() and LOWEST_USD_PER_H <= price <= _HIGHEST):
-                raise ValueError(f"a price of {price} $/h is no price: expected {LOWEST_USD_PER_H} to {_HIGHEST}")
+                raise ValueError(f"a price of {price} $/h is implausible: expected {LOWEST_USD_PER_H} to {_HIGHEST}")
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -92,16 +93,21 @@ class PriceTable:
 
     @classmethod
     def current(cls) -> Self:
-        """Return the shipped table with the rows of this user's refreshed one, if any. Raises FleetError."""
+        """Return the shipped table with the rows of this user's refreshed one, if any.
+
+        Raises:
+            FleetError: The refreshed table is damaged or implausible.
+        """
         shipped, path = cls.shipped(), refreshed_file()
         refreshed = cls.read(path).by_key if path.exists() else {}
-        # Checked again when read: the file lies in a user's cache, and a price that is too low overspends a budget.
+        # Check the file again when it is read, because it is in a user's cache, and a price that is too low overspends
+        # a budget.
         if why := next(filter(None, map(shipped.fault, refreshed.values())), ""):
             raise FleetError(f"{path}: {why}; correct the row or delete it")
         return cls({**shipped.by_key, **refreshed})
 
     def fault(self, row: PriceRow) -> str:
-        """Return why a list price cannot be true, compared with this table's; empty if it may be."""
+        """Return why a list price cannot be true, compared with this table's, or an empty string if it may be."""
         known = self.find(row.type, row.region, row.zone)
         if known is None or (listed := row.on_demand_usd_per_h) >= _LEAST_OF_SHIPPED * known.on_demand_usd_per_h:
             return ""
@@ -109,7 +115,11 @@ class PriceTable:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a CSV file. Raises FleetError with file and line for a malformed row or an implausible price."""
+        """Read a CSV file.
+
+        Raises:
+            FleetError: A row is malformed or a price implausible; the message names file and line.
+        """
         rows, number = [], 0
         try:
             with path.open(encoding="utf-8", newline="") as file:
@@ -129,15 +139,20 @@ class PriceTable:
         return cls.of(rows)
 
     def write(self, path: Path) -> None:
-        """Write the table as sorted CSV. Raises OSError."""
+        """Write the table as sorted CSV.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         with path.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(field.name for field in fields(PriceRow))
             lines.writerows(astuple(row) for row in sorted(self.by_key.values(), key=lambda row: (row.cloud, row.key)))
 
     def find(self, type: str, region: str, zone: str = "") -> PriceRow | None:
-        """Return the price in the zone, else the region's, else that of its most expensive zone, else None."""
-        # A price that is too low would let a fleet run past its budget, so an unknown zone counts as the dearest one.
+        """Return the price in the zone, otherwise the region's, otherwise that of its most expensive zone, or None."""
+        # A price that is too low would let a fleet run past its budget, so an unknown zone counts as the most expensive
+        # one.
         if row := self.by_key.get((type, region, zone)) or self.by_key.get((type, region, "")):
             return row
         zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
@@ -145,19 +160,19 @@ class PriceTable:
 
 
 def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: float | None) -> PricedRow | None:
-    """Return the price of a fleet's instances; None if the table has none.
+    """Return the price of a fleet's instances, or None if the table has none.
 
     Args:
         pool: Type and place.
         table: The prices.
         settings: The fleet file, for disk and address.
-        now_s: Unix time, to which a spot price must be fresh; None: of any age.
+        now_s: Unix time at which a spot price must be fresh, or None for any age.
     """
     place = pool.type, pool.region, pool.zone
     if (row := table.find(*place)) is None:
         return None
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
-    # abs: a price dated in the future comes from a wrong clock, and would count as fresh for ever.
+    # abs: a price dated in the future comes from a wrong clock, and would count as fresh forever.
     is_fresh = now_s is None or abs(now_s - row.as_of.timestamp()) <= FRESH_S
     # A spot price that is out of date may have risen since. The list price is the most that it can have become.
     rates = row.on_demand_usd_per_h, row.at_most_usd_per_h if is_fresh else row.on_demand_usd_per_h, extras
@@ -184,7 +199,7 @@ class Quote:
 
     type: str
     zone: str
-    """Zone; empty: all zones of the region."""
+    """Zone, or an empty string for all zones of the region."""
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
 
@@ -197,11 +212,19 @@ class PriceSource(Protocol):
     """Content of the table's column `source`."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """Yield the quotes of each type that has both prices there. Raises FleetError."""
+        """Yield the quotes of each type that has both prices there.
+
+        Raises:
+            FleetError: The prices cannot be fetched.
+        """
 
 
 def _row_of(source: PriceSource, kind: InstanceType, region: str, quote: Quote, now: datetime) -> PriceRow:
-    """Return a quote as a row. Raises ValueError."""
+    """Return a quote as a row.
+
+    Raises:
+        ValueError: The price is implausible.
+    """
     gpus = f"{kind.gpus} GPU" if kind.gpus else ""
     what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
     return PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, now, source.name)
@@ -248,7 +271,8 @@ def refresh_prices(
             f"{source.name} gave no plausible price ({'; '.join([*refused, *missing][:3]) or 'no types'}): "
             "the table is left as it is; check the types and regions"
         )
-    # The region's row is that of its dearest zone: it serves zones without a quote, and must not be too low.
+    # The region's row has the price of its most expensive zone: it serves zones without a quote, and must not be too
+    # low.
     new = PriceTable.of(row for some in rows.values() for row in (replace(_dearest(some), zone=""), *some))
     known = PriceTable.read(path).by_key if path.exists() else {}
     try:
@@ -258,4 +282,4 @@ def refresh_prices(
     except OSError as error:
         raise FleetError(f"the prices cannot be written to {path.parent} ({error}): {file_cure(error)}") from error
     lines = [f"{plural(len(new.by_key), 'price')} written to {path}", *(f"refused  {reason}" for reason in refused)]
-    return [*lines, *(f"missing  {place}: the older price stays, where there is one" for place in missing)]
+    return [*lines, *(f"missing  {place}: the older price is kept if there is one" for place in missing)]

@@ -33,18 +33,21 @@ def weak_key(url: str, key: str) -> str:
     Raises:
         FleetError: The URL or the account is wrong. The message never shows the key.
     """
-    # A project's page names the URL of its scheduler, by which clients find it.
+    # A project's page contains the URL of its scheduler, which clients use to find it.
     if "scheduler" not in _page(url):
-        raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
+        raise FleetError(f"{url} is not a BOINC project: correct `project > url` in the fleet file")
     user, _, rest = key.partition("_")
-    if rest:  # only the scheduler can check the rest of a weak key, and it would make a host of us
+    if rest:  # only the scheduler can check the rest of a weak key, and it would register this machine as a host
         answer = _page(f"{url}show_user.php?{urlencode({'userid': user, 'format': 'xml'})}")
         if "<error" in answer:
-            raise FleetError(f"{url} has no account {user}, as the weak key says: take it from Account keys there")
+            raise FleetError(
+                f"{url} has no account {user}, which the weak key names: copy the key from the project's page, "
+                "Account keys"
+            )
         return key
     answer = _page(f"{url}am_get_info.php?{urlencode({'account_key': key})}")
     if (found := re.search("<weak_auth>([0-9]+_[0-9a-f]+)</weak_auth>", answer)) is None:
-        raise FleetError(f"{url} does not know the account key: take it from the project's web page, Account keys")
+        raise FleetError(f"{url} does not know the account key: copy it from the project's web page, Account keys")
     return found[1]
 
 
@@ -52,9 +55,9 @@ def _page(url: str) -> str:
     try:
         return within(_TIMEOUT_S, lambda: _read(url))
     except (OSError, HTTPException, ValueError) as error:
-        # Without the query, which holds the account key. For the same reason the error is raised `from None`.
+        # Omit the query, which contains the account key. For the same reason the error is raised `from None`.
         shown = url.partition("?")[0]
-        raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): fix it first") from None
+        raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): fix this first") from None
 
 
 def _read(url: str) -> str:
@@ -78,13 +81,13 @@ class Queue:
     remaining: int
     """Subtasks until all jobs are done, unless a job ends earlier."""
     task_s: float | None
-    """Recent mean seconds from sending a subtask to its report; None: none was reported yet."""
+    """Recent mean seconds from sending a subtask to its report, or None if none was reported yet."""
     left_s: tuple[float, float] | None = None
-    """Range of seconds until all are done at the present speed, right in four of five cases; None: unknown."""
+    """Range of seconds until all are done at the current speed, right in four of five cases, or None if unknown."""
 
 
 def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
-    """Return the units that the queue can use now: 0 when no job is open, else from `min` to `max`.
+    """Return the units that the queue can use now: 0 if no job is open, otherwise from `min` to `max`.
 
     A few more workunits are unsent than clients fetch. A fleet that follows them grows until the jobs cannot be split
     further, and shrinks once the last ones are sent. A deadline never makes it smaller; after the deadline it has at
@@ -111,7 +114,7 @@ class ProjectDatabase:
         self._folder, self._unit = folder, unit
 
     def queue(self) -> Queue:
-        """Return the present queue.
+        """Return the current queue.
 
         Raises:
             JournalError: A job's journal cannot be read.
@@ -127,7 +130,7 @@ class ProjectDatabase:
         return Queue(
             jobs=len(open_jobs),
             unsent=sum(stock.unsent for stock in stocks),
-            # A fleet of GPUs must not grow for subtasks that run on CPUs, nor the other way round.
+            # A fleet of GPUs must not grow because of subtasks that run on CPUs, and vice versa.
             running={"gpu": on_gpus, "vcpu": running - on_gpus, "instance": running}[self._unit],
             remaining=sum(subtasks for subtasks, _ in open_jobs.values()),
             task_s=ClientRows(database).demand().task_s,
@@ -158,7 +161,7 @@ def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str
 
 
 def _remaining(folder: "RunFolder") -> tuple[int, tuple[float, float] | None]:
-    """Return the number of a job's remaining subtasks, and the range of their time; 0 while it is paused or decided."""
+    """Return a job's remaining subtasks and the range of their time; 0 while it is paused or decided."""
     from vcdl.report.progress import RunGoal, range_left
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import clock_of, read_report

@@ -1,7 +1,7 @@
 """The interface to a cloud, which carries out orders and decides nothing.
 
-All that a provider creates carries the fleet's tags, and it finds things by tag alone, so that no lost file loses a
-machine. Every call may be repeated, also by two processes.
+Everything that a provider creates carries the fleet's tags, and it finds things only by tag, so that losing a file
+never loses a machine. Every call may be repeated, even by two processes.
 """
 
 import random
@@ -30,7 +30,7 @@ MARKET_TAG = "vcdl-on-demand"
 LAUNCH_TAG = "vcdl-launch"
 """Tag with the token of the launch that made the instance; on GCP it is a label."""
 _THREADS = 8
-"""Calls at the same time; so few that the connection pools of the clouds' libraries are large enough."""
+"""Simultaneous calls: so few that the connection pools of the clouds' libraries are large enough."""
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -94,11 +94,11 @@ class SweepPace:
     at_most_s: float = 300.0
     """Seconds after which a sweep gives up; the slowest machines take some minutes to end."""
     empty_looks: int = 2
-    """Empty listings in a row that end a sweep: a cloud may hide what it has just created for some seconds."""
+    """Empty listings in a row that end a sweep: a cloud may not list what it created in the last seconds."""
 
 
 class Provider(ABC):
-    """One fleet in one cloud, in all places of its settings. A region that is away is named in `away` and left out.
+    """One fleet in one cloud, in all places of its settings. An unreachable region is listed in `away` and omitted.
 
     A call does what it can everywhere, then may raise FleetUnavailable (wait and call again), FleetNotAuthorised or
     FleetError, but no error of a client library. `find` raises only if no region answers.
@@ -106,7 +106,7 @@ class Provider(ABC):
 
     settings: FleetSettings
     keeper = ""
-    """Value of KEEPER_TAG that launches and leases write; empty: none."""
+    """Value of KEEPER_TAG that launches and leases write, or an empty string for none."""
     metadata_service: ClassVar[Literal["aws", "gcp"]]
     """Form of the metadata service on the cloud's machines, where the agent reads notices and the lease."""
     pace = SweepPace()
@@ -144,13 +144,13 @@ class Provider(ABC):
         regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
         answers, refusals = asked([region for region in here if region not in known], self.pools_in)
-        # Kept for the life of the process: types and zones change rarely, and describing them takes many calls.
+        # Keep them for the life of the process: types and zones change rarely, and describing them takes many calls.
         known |= answers
         found = [known[region] for region in here if region in known]
         if not found:
             raise_first(refusals)
         pools = {pool: kind for some in found for pool, kind in some.items()}
-        # Only when every region has answered: a type may be offered in the one that is away.
+        # Check this only if every region has answered: a type may be offered in an unreachable region.
         if len(found) == len(regions):
             _refuse_types_without_pool(self.settings, pools)
         return pools
@@ -161,7 +161,7 @@ class Provider(ABC):
 
     @abstractmethod
     def find(self) -> tuple[Instance, ...]:
-        """Return all instances with the fleet's tag, in all places; ended ones too, while the cloud shows them."""
+        """Return all instances with the fleet's tag, in all places, including ended ones while the cloud shows them."""
 
     @abstractmethod
     def launch(
@@ -169,15 +169,15 @@ class Provider(ABC):
     ) -> LaunchResult:
         """Launch from any of the pools, first regions first, until they give `units` units or up to one more machine.
 
-        A shortage is no exception.
+        A shortage does not raise an error.
 
         Args:
-            pools: All preemptible, or all on demand.
+            pools: The pools to use: all preemptible, or all on demand.
             units: The capacity to launch.
             token: Up to 36 of [a-z0-9-]; a repeated call with the same token launches nothing more, as far as the cloud
                 can promise.
             user_data: For cloud-init.
-            until_s: Unix time at which the first lease ends; None: the agent's own lease.
+            until_s: Unix time at which the first lease ends, or None for the agent's default lease.
         """
 
     @abstractmethod
@@ -186,7 +186,7 @@ class Provider(ABC):
 
     @abstractmethod
     def console(self, id: str) -> str:
-        """Return the end of the instance's console output; empty if the cloud gives none."""
+        """Return the end of the instance's console output, or an empty string if the cloud gives none."""
 
     def last_words(self, id: str, lines: int, about: str = "") -> str:
         """Return the last lines of an instance's console that contain a word, or why there are none."""
@@ -194,15 +194,15 @@ class Provider(ABC):
             said = [line.strip() for line in self.console(id).split("\n") if line.strip() and about in line]
         except FleetError as error:
             return str(error)
-        return " │ ".join(said[-lines:]) or f"its console says nothing{about and f' of {about}'}"
+        return " │ ".join(said[-lines:]) or f"its console has no output{about and f' about {about}'}"
 
     @abstractmethod
     def terminate(self, ids: Sequence[str]) -> None:
-        """Have instances terminated, without waiting until they are gone; a missing one is no error."""
+        """Have instances terminated, without waiting until they are gone; missing instances are ignored."""
 
     @abstractmethod
     def look(self, every_fleet: bool = False) -> TagScan:
-        """Return everything with the tag that still exists, with `every_fleet` whatever the tag's value."""
+        """Return everything with the tag that still exists, and with `every_fleet` whatever the tag's value."""
 
     @abstractmethod
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
@@ -236,10 +236,10 @@ class Provider(ABC):
             empty_looks = 0 if look.lines() else empty_looks + 1
             if empty_looks == self.pace.empty_looks:
                 return ()
-            # Nothing else is left but what the account may not remove: waiting would not change that.
+            # Only resources are left that the account may not remove: waiting would not change that.
             is_hopeless = bool(denied) and denied == frozenset(look.found)
             if is_hopeless or (denied is not None and time.monotonic() >= give_up_s):
-                rights = ("the account may not remove some of it: check its rights",) if denied else ()
+                rights = ("the account may not remove some of them: check its permissions",) if denied else ()
                 return (*look.lines(), *rights)
             denied = self.remove(look.found)
             time.sleep(self.pace.every_s * random.uniform(1.0, 1.5))
@@ -264,7 +264,7 @@ def lease_of(mark: str | None) -> float | None:
 def asked(
     items: Iterable[Item], question: Callable[[Item], Answer]
 ) -> tuple[dict[Item, Answer], dict[Item, CloudRefusal]]:
-    """Return answers and refusals, in the order of the items; a refused item does not hold up the others."""
+    """Return answers and refusals, in the order of the items; a refused item does not delay the others."""
 
     def attempt(item: Item) -> Answer | CloudRefusal:
         try:
@@ -273,7 +273,7 @@ def asked(
             return refused
 
     items = list(items)
-    # In threads: a region that is away holds its call until its time-outs and retries are over.
+    # Use threads, because a call to an unreachable region blocks until its time-outs and retries are over.
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="cloud") as threads:
         outcomes = list(zip(items, threads.map(attempt, items), strict=True))
     answers = {item: it for item, it in outcomes if not isinstance(it, CloudRefusal)}
@@ -294,7 +294,7 @@ def _refuse_types_without_pool(settings: FleetSettings, pools: Mapping[Pool, Ins
     """
     idle_gpus = sorted({kind.name for kind in pools.values() if kind.gpus}) if settings.capacity.unit != "gpu" else []
     if idle_gpus:
-        raise FleetError(f"{', '.join(idle_gpus)}: the GPUs are used with `capacity > unit: gpu` only; change either")
+        raise FleetError(f"{', '.join(idle_gpus)}: GPUs are used only with `capacity > unit: gpu`; change either")
     offered = {pool.type for pool in pools}
     if lacking := [name for name in settings.instances.types if name not in offered]:
         raise FleetError(

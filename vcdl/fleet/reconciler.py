@@ -1,7 +1,7 @@
 """The decisions about a fleet, from its target and its instances. Pure: no memory, clock or cloud of its own.
 
-Level-triggered: a pass that is lost, repeated, or made by two reconcilers at once costs at most a surplus. The next
-pass of either ends the surplus, as both choose the same instances.
+Level-triggered: a pass that is lost, repeated, or made by two reconcilers simultaneously causes at most a surplus. The
+next pass of either ends the surplus, because both choose the same instances.
 
 Lease: an instance may work until the time in LEASE_TAG, which is in its own metadata. A pass renews it for `lease_s`,
 but never for longer than the budget pays; without passes every instance drains.
@@ -53,12 +53,12 @@ class Observation:
     have: int
     """Units of instances that work or soon will."""
     left_s: tuple[float, float] | None = None
-    """Range of seconds until the queue is empty, right in four of five cases; None: unknown."""
+    """Range of seconds until the queue is empty, right in four of five cases, or None if unknown."""
     spent_usd: float = 0.0
     usd_per_h: float = 0.0
     """Hourly cost of the live instances at spot prices."""
     prices_as_of: str | None = None
-    """Date of the oldest price of a live instance; None: there is none."""
+    """Date of the oldest price of a live instance, or None if there is none."""
     unpriced: frozenset[str] = frozenset()
     """Live instances without a known price."""
     silent: Mapping[str, str] = field(default_factory=dict)
@@ -88,11 +88,12 @@ class Actions:
     launch: LaunchOrder | None = None
     warnings: tuple[str, ...] = ()
     other_keeper: str = ""
-    """Why nothing is done: another keeper has the fleet; empty: none has."""
+    """Why nothing is done: another keeper has the fleet. An empty string if none has."""
     budget_ends: bool = False
     """Whether no instance is live, and the rest of the budget pays for no machine."""
     crash_loop: str = ""
-    """Why instances are launched one at a time, shown as a warning, too; empty: any number may be launched."""
+    """Why instances are launched one at a time, which is also a warning, or an empty string if any number may be
+    launched."""
 
     @property
     def is_empty(self) -> bool:
@@ -115,7 +116,7 @@ def reconcile(
 ) -> Actions:
     """Return the actions that bring the fleet to `wanted` units, with a surplus smaller than one instance.
 
-    Of a surplus the youngest instances go first: pending ones are terminated, running ones drained. With a budget,
+    The youngest instances of a surplus go first: pending ones are terminated, running ones drained. With a budget,
     instances without a known price are drained; once the budget is spent, all are terminated.
 
     Args:
@@ -124,7 +125,7 @@ def reconcile(
         types: The allowed pools, including those on demand.
         failures: Number of the last instances that gave up, in an unbroken series.
     """
-    # Stopped machines keep their disks, which cost. They are terminated in any case.
+    # Stopped machines keep their disks, which cost. So they are always terminated.
     stopped = _ids_in(InstanceState.STOPPED, observed.instances)
     if _is_spent(settings, observed):
         live = (i.id for i in observed.instances if i.is_live and not i.is_assumed)
@@ -133,7 +134,7 @@ def reconcile(
     working = [i for i in observed.instances if i not in unknown and i.id not in observed.silent]
     mix = mix_of(settings, observed, working)
     surplus = [*mix.surplus, *unknown]
-    # A pending instance has no subtask to finish, so it is terminated at once. A running one drains.
+    # A pending instance has no subtask to finish, so it is terminated immediately. A running one drains.
     terminate = (*_overdue(settings, observed), *stopped, *_ids_in(InstanceState.PENDING, surplus))
     drain = _ids_in(InstanceState.RUNNING, (i for i in surplus if i.draining_s is None))
     is_probing = failures >= MOST_FAILURES
@@ -152,7 +153,7 @@ class Mix:
     """Units on demand that the settings always want; all units once machines on demand must do the rest of the work."""
     spot: int
     stand_in: int
-    """Units on demand that replace preemptible ones that cannot be had."""
+    """Units on demand that replace unavailable preemptible ones."""
 
 
 def mix_of(settings: FleetSettings, observed: Observation, working: Sequence[Instance]) -> Mix:
@@ -169,7 +170,7 @@ def mix_of(settings: FleetSettings, observed: Observation, working: Sequence[Ins
     is_ahead = progress is not None and not stands_in
     unneeded = [i for i in spare if is_ahead and i.pool.on_demand and i.is_capacity]
     return Mix(
-        # Ahead of the deadline, on-demand machines go even where units are missing: spot capacity is asked for instead.
+        # Ahead of the deadline, on-demand machines go even if units are missing: spot capacity is requested instead.
         surplus=tuple(unneeded or _surplus(spare, unit, -missing)),
         firm=firm_wanted - firm_have,
         # Stand-ins are not counted, so preemptible capacity is requested for as long as they are needed.
@@ -207,8 +208,8 @@ def _first_order(
 ) -> tuple[LaunchOrder | None, tuple[str, ...]]:
     """Return the first possible launch of at most `most` units, and why launches before it are impossible."""
     warnings: tuple[str, ...] = ()
-    # One launch a pass, and of one market: its token is a hash of what was observed, which a second launch would
-    # change.
+    # There is one launch per pass, and in one market: its token is a hash of what was observed, which a second launch
+    # would change.
     for missing, on_demand in ((mix.firm, True), (mix.spot, False), (mix.stand_in, True)):
         if (units := min(missing, most)) > 0:
             pools, why = _usable(observed, types, settings.capacity.unit, on_demand)
@@ -220,7 +221,7 @@ def _first_order(
 
 def _leaves_s(settings: FleetSettings, instance: Instance) -> float:
     """Return the Unix time from which an instance drains."""
-    # An assumed instance cannot be terminated, and its region's answer tells its age again.
+    # An assumed instance cannot be terminated, and its region's next answer shows its age again.
     life_ends_s = math.inf if instance.is_assumed else instance.launched_s + settings.max_life_h * 3600
     return life_ends_s if instance.draining_s is None else min(instance.draining_s, life_ends_s)
 
@@ -229,7 +230,7 @@ def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instan
     """Return the oldest on-demand instances whose capacity adds up to at least `units`, or all of them."""
     chosen: list[Instance] = []
     on_demand = [i for i in instances if i.is_capacity and i.pool.on_demand]
-    # By age and id, so that every reconciler keeps the same ones.
+    # Sort by age and id, so that every reconciler keeps the same ones.
     for instance in sorted(on_demand, key=lambda i: (i.launched_s, i.id)):
         if capacity(chosen, unit) < units:
             chosen.append(instance)
@@ -242,8 +243,8 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
     working = [i for i in instances if i.is_capacity and not i.is_assumed]
     for instance in sorted(working, key=lambda i: (i.pool.on_demand, i.launched_s, i.id), reverse=True):
         units = instance.units(unit)
-        # Only whole instances: one that is larger than the surplus stays, or the fleet would alternate between two
-        # sizes.
+        # Choose only whole instances: one that is larger than the surplus stays, or the fleet would alternate between
+        # two sizes.
         if units <= spare:
             chosen.append(instance)
             spare -= units
@@ -256,7 +257,7 @@ def _usable(
     """Return the pools to launch from, and warnings if there are none."""
     fitting = sorted(pool for pool, kind in types.items() if pool.on_demand is on_demand and kind.units(unit) > 0)
     if not types:
-        return (), ()  # no region of the file can be asked, which the controller says
+        return (), ()  # no region of the file can be reached, which the controller reports
     if not fitting:
         return (), (f"none of the allowed types has a {unit} in any of the places: change instances or places",)
     waiting = {it.pool: it for it in observed.state.cooling(observed.now_s)}
@@ -270,8 +271,8 @@ def _usable(
 
 def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]) -> str:
     live = sorted(i.id for i in observed.instances)
-    # Everything that decides the launch: two keepers with the same view make the same token, and after a change of the
-    # view another launch is not taken for a repetition.
+    # Include everything that decides the launch: two keepers with the same view compute the same token, and after a
+    # change of the view a new launch does not count as a repetition.
     words = (name, int(observed.now_s // _TOKEN_S), units, *live, *map(repr, pools))
     return str(uuid.uuid5(_TOKENS, "|".join(map(str, words))))
 

@@ -37,8 +37,8 @@ class ProblemKind(StrEnum):
 _ADVICE = {
     ProblemKind.NO_CAPACITY: "try again later, or allow more types and places",
     ProblemKind.QUOTA: "request more (AWS: Service Quotas; Google: IAM & Admin, Quotas), or lower the target",
-    ProblemKind.NOT_AUTHORISED: "check which account is used, and the rights that docs/fleet-{cloud}.md lists",
-    ProblemKind.BAD_REQUEST: "change what it names in the fleet file",
+    ProblemKind.NOT_AUTHORISED: "check which account is used, and the permissions that docs/fleet-{cloud}.md lists",
+    ProblemKind.BAD_REQUEST: "change the value that it names in the fleet file",
 }
 
 
@@ -55,7 +55,7 @@ class CloudUnavailable(CloudRefusal, FleetUnavailable):
 
 
 class CloudNotAuthorised(CloudRefusal, FleetNotAuthorised):
-    """Credentials are missing or expired, or lack a right."""
+    """Credentials are missing or expired, or lack a permission."""
 
 
 _ERRORS: dict[ProblemKind, type[CloudRefusal]] = {
@@ -68,7 +68,7 @@ _ERRORS: dict[ProblemKind, type[CloudRefusal]] = {
 def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", advice: str = "") -> CloudRefusal:
     """Return the error that callers of a Provider expect for this kind of refusal."""
     advice = advice or _ADVICE.get(kind, "try again later").format(cloud=cloud)
-    # Everything else may pass, and callers wait for it.
+    # All other refusals may be temporary, and callers wait.
     error = _ERRORS.get(kind, CloudUnavailable)(f"{one_line(said)}; {advice}")
     error.kind, error.code = kind, code
     return error

@@ -56,7 +56,7 @@ class ControlLoop:
         Args:
             controller: Makes the passes.
             every_s: Seconds between two passes.
-            log: Takes a line.
+            log: Receives each line.
             ending: Set to end the loop.
         """
         self._controller = controller
@@ -119,7 +119,8 @@ class ControlLoop:
             left = self._controller.take_down(self._log)
         except VcdlError as error:
             self._log(
-                f"the instances are gone, but what they left could not be swept: {error}; `vcdl fleet down` tries again"
+                f"the instances are gone, but other resources could not be removed: {error}; `vcdl fleet down` tries "
+                "again"
             )
             return error.exit_code
         if left:
@@ -133,7 +134,7 @@ def reach_target(controller: Controller, log: Callable[[str], None]) -> Observat
     """Make passes until the target is reached or no more capacity is available now.
 
     Raises:
-        the errors of a pass.
+        VcdlError: A pass failed.
     """
     for _ in range(_MAX_PASSES):
         done = controller.reconcile_once()
@@ -163,7 +164,7 @@ RestartSec=60
 WantedBy=default.target
 """
 _PASSED_ON = ("AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS")
-"""Environment variables that name the place of credentials and are no credentials themselves."""
+"""Environment variables that name the place of credentials but are not credentials."""
 
 
 def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -173,7 +174,7 @@ def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environm
         FleetError: The account key is in the environment.
     """
     if settings.project.account_key_env is not None:
-        raise FleetError("a unit has no environment of yours: use `project > account_key_file` in the fleet file")
+        raise FleetError("a unit does not have your environment: use `project > account_key_file` in the fleet file")
     command = python_command("vcdl", "fleet", "run", "--resume", file.resolve())
     for setting in overrides:
         command += ["--set", setting]

@@ -26,7 +26,8 @@ _KEYS_OF_ONE_CLOUD = {"zones": "gcp", "network": "gcp", "security_groups": "aws"
 """Keys of a place that only one of our two clouds has; the provider of another package checks its keys itself."""
 Unit = Literal["vcpu", "gpu", "instance"]
 GRACE_S = 30
-"""Seconds after its drain time at which systemd powers off a machine that has not done so, at most."""
+"""Longest time in seconds after its drain time until systemd powers off a machine that has not done so, to bound its
+cost."""
 Follow = Literal["fixed", "queue"]
 
 
@@ -91,7 +92,7 @@ class ProjectSettings(Section):
         return self
 
     def account_key(self, environment: Mapping[str, str]) -> str:
-        """Return the account key. Raises FleetError, which never shows the key, if it is missing or malformed."""
+        """Return the account key. Raises FleetError."""
         if self.account_key_file is not None:
             return account_key_in(self.account_key_file)
         name = self.account_key_env or ""
@@ -107,15 +108,19 @@ def _is_local(host: str) -> bool:
 
 
 def account_key_in(file: Path) -> str:
-    """Return the account key in a file. Raises FleetError, without the key, if missing, malformed or open to others."""
+    """Return the account key in a file.
+
+    Raises:
+        FleetError: The key is missing, malformed or open to others; the message never shows it.
+    """
     try:
-        # Whoever reads the key can attach hosts to the account.
+        # Anybody who reads the key can attach hosts to the account.
         if file.stat().st_mode & 0o077:
             raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
         return _checked_key(file.read_text(encoding="ascii").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
-        # Only the kind of error and no cause: a UnicodeDecodeError shows the bytes that it met, which may be of the
-        # key.
+        # Report only the kind of error and no cause: a UnicodeDecodeError shows the offending bytes, which may belong
+        # to the key.
         what = type(error).__name__
         raise FleetError(f"the account key cannot be read from {file}: {what}; write it there") from None
 
@@ -123,7 +128,7 @@ def account_key_in(file: Path) -> str:
 def _checked_key(key: str, where: str) -> str:
     if not re.fullmatch("[A-Za-z0-9_]{1,128}", key):
         raise FleetError(
-            f"{where} holds no account key (letters, digits, _): take it from the project's web page, Account keys"
+            f"{where} contains no account key (letters, digits, _): copy it from the project's web page, Account keys"
         )
     return key
 
@@ -148,7 +153,7 @@ class OnDemandSettings(Section):
     share: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
     """Fraction of the wanted units that is on demand, if that is more than `min`."""
     after_s: Annotated[int, kinds.whole(0)] | None = None
-    """Seconds without a preemptible instance after which on demand stands in; None: never."""
+    """Seconds without a preemptible instance after which on-demand instances stand in, or None for never."""
 
     def units(self, wanted: int) -> int:
         """Return the units on demand among the wanted ones."""
@@ -165,18 +170,19 @@ class CapacitySettings(Section):
 
     unit: Annotated[Unit, kinds.one_of(Unit)] = "vcpu"
     target: Annotated[int, kinds.whole(0, 100_000)]
-    """Units that the fleet should have. With `follow: queue` they are used until the queue was read once."""
+    """Units that the fleet should have. With `follow: queue` they are used until the queue was read for the first time.
+    """
     min: _Whole = 0
     """Least units while a job is open, with `follow: queue`."""
     max: _Whole | None = None
-    """Most units, with `follow: queue` and for `scale`; None: the target."""
+    """Most units, with `follow: queue` and for `scale`, or None for the target."""
     follow: Annotated[Follow, kinds.one_of(Follow)] = "fixed"
     project_dir: _PathBeside | None = None
     """Folder of the project on this machine, for `follow: queue`."""
     units_per_subtask: _AboveZero = 1.0
     """Units that one subtask occupies, with `follow: queue`: the threads of the app version, or 1 GPU."""
     deadline: _Moment | None = None
-    """Time at which the open jobs should be done, with `follow: queue`; None: as fast as `max` allows."""
+    """Time at which the open jobs should be done, with `follow: queue`, or None for as fast as `max` allows."""
     on_demand: OnDemandSettings = OnDemandSettings()
 
     @model_validator(mode="after")
@@ -226,7 +232,7 @@ class Requirements(Section):
     vcpus: Range = Range()
     memory_gb: Range = Range()
     gpus: Range = Range(max=0.5)
-    """Number of GPUs. Default: none, as GPUs are expensive; `{min: 1, max: 1}`: exactly one."""
+    """Number of GPUs. The default is none, because GPUs are expensive; `{min: 1, max: 1}` means exactly one."""
 
     def met_by(self, vcpus: int, memory_gb: float, gpus: int) -> bool:
         """Return whether a type is allowed."""
@@ -251,15 +257,16 @@ class PlaceSettings(Section):
 
     region: _Word
     subnets: _Words = ()
-    """AWS: ids; empty: the default subnets of the region's default VPC. GCP: one name; empty: the network's own."""
+    """On AWS ids (by default the default subnets of the region's default VPC), on GCP one name (by default the
+    network's own)."""
     security_groups: _Words = ()
-    """Ids, on AWS only; empty: the VPC's default group, which admits nothing from outside."""
+    """Ids, only on AWS. By default the VPC's default group, which admits nothing from outside."""
     network: _Word | None = None
-    """Name, on GCP only; None: `default`, unless a subnet is named."""
+    """Name, only on GCP. By default `default`, unless a subnet is named."""
     zones: _Words = ()
-    """Names, on GCP only; empty: all zones of the region."""
+    """Names, only on GCP. By default all zones of the region."""
     image: _Word | None = None
-    """Image in this region, instead of the fleet's: on AWS an image has another id in each region."""
+    """Image in this region, instead of the fleet's: on AWS an image has a different id in each region."""
 
 
 class AlertSettings(Section):
@@ -283,7 +290,7 @@ class FleetSettings(Section):
     instances: InstanceSettings
     places: Annotated[tuple[PlaceSettings, ...], list_of_sections(PlaceSettings)]
     image: _Word | None = None
-    """Image of the instances; None: Ubuntu 24.04 as its maker publishes it in that cloud."""
+    """Image of the instances, or None for Ubuntu 24.04 as its maker publishes it in that cloud."""
     public_address: Annotated[bool, kinds.true_or_false()] = True
     """Whether instances get a public address; without one the subnet needs another way out, such as a NAT gateway."""
     ssh: Annotated[bool, kinds.true_or_false()] = False
@@ -321,7 +328,7 @@ class FleetSettings(Section):
         if self.cloud == "gcp" and self.gcp_project is None:
             yield Problem(("gcp_project",), "is missing; add the id of the GCP project")
         if self.cloud != "gcp" and self.gcp_project is not None:
-            yield Problem(("gcp_project",), "is used with `cloud: gcp` only; remove it")
+            yield Problem(("gcp_project",), "is only used with `cloud: gcp`; remove it")
         if self.capacity.unit == "gpu" and any(self.image_in(region) is None for region in self.regions):
             yield Problem(("image",), "is missing; `unit: gpu` needs one with NVIDIA's driver")
         requirements = self.instances.requirements
@@ -345,7 +352,7 @@ class FleetSettings(Section):
             if getattr(place, key) and self.cloud != owner and self.cloud in _KEYS_OF_ONE_CLOUD.values():
                 yield Problem(("places", number, key), f"is used with `cloud: {owner}` only; remove it")
         if place.region in [one.region for one in self.places[:number]]:
-            yield Problem(("places", number, "region"), f"{place.region} has a place already")
+            yield Problem(("places", number, "region"), f"{place.region} already has a place")
         if is_gcp and any(not zone.startswith(f"{place.region}-") for zone in place.zones):
             yield Problem(("places", number, "zones"), f"expected zones of {place.region}")
         if is_gcp and len(place.subnets) > 1:
@@ -362,17 +369,21 @@ class FleetSettings(Section):
         return tuple(dict.fromkeys(place.region for place in self.places))
 
     def image_in(self, region: str) -> str | None:
-        """Return the image of a place, else of the fleet, or None if the default applies."""
+        """Return the image of a place, otherwise that of the fleet, or None if the default applies."""
         return next((place.image for place in self.places if place.region == region and place.image), self.image)
 
 
 def load_fleet_settings(path: Path, overrides: Sequence[str] = ()) -> FleetSettings:
-    """Read and check a fleet file, with overrides `("capacity.target=8",)`. Raises JobError, a line for each fault."""
+    """Read and check a fleet file, with overrides `("capacity.target=8",)`.
+
+    Raises:
+        JobError: The file is missing or invalid; the message has a line for each fault.
+    """
     return load_section(FleetSettings, FLEET, path, overrides, Path(os.path.abspath(path)).parent)
 
 
 def _tags(raw: Any) -> Mapping[str, str]:
-    """Tags that both clouds accept: GCP's labels are the stricter kind."""
+    """Return tags that both clouds accept: GCP's labels are the stricter kind."""
     if not isinstance(raw, Mapping):
         raise ValueError(f"expected keys indented below it, got {show(raw)}")
     allowed = set("abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -381,7 +392,7 @@ def _tags(raw: Any) -> Mapping[str, str]:
         if not (isinstance(key, str) and 0 < len(key) <= 63 and set(key) <= allowed and key[0].isalpha()):
             problems.append(Problem((str(key),), "expected a key of a-z, 0-9, - and _, beginning with a letter"))
         elif key.startswith("vcdl-"):
-            problems.append(Problem((key,), "tags that begin with vcdl- are ours; choose another name"))
+            problems.append(Problem((key,), "tags that start with vcdl- are reserved; choose another name"))
         elif not (isinstance(value, str) and len(value) <= 63 and set(value) <= allowed):
             problems.append(Problem((key,), str(kinds.expected("text of a-z, 0-9, - and _", value))))
     if problems:

@@ -20,7 +20,7 @@ _MAX_OFFERS = 10
 
 
 def units(count: int, unit: Unit) -> str:
-    """Return a capacity in words: `40 vCPUs`, `1 GPU`."""
+    """Return a capacity as text: `40 vCPUs`, `1 GPU`."""
     return plural(count, {"vcpu": "vCPU", "gpu": "GPU", "instance": "instance"}[unit])
 
 
@@ -72,7 +72,7 @@ def ending(settings: FleetSettings, leftovers: Sequence[str]) -> list[str]:
 
 
 def status(settings: FleetSettings, observed: Observation, pid: int | None) -> list[str]:
-    """Return the present state of the fleet as lines, one for each instance."""
+    """Return the current state of the fleet as lines, one for each instance."""
     state, now_s = observed.state, observed.now_s
     controller = (
         f"process {pid} controls it" if pid is not None else "no control loop: `vcdl fleet run` replaces lost instances"
@@ -83,7 +83,7 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
         lines.append(
             " to ".join(map(duration, observed.left_s)) + f" left, {more_words(observed.usd_per_h, observed.left_s)}"
         )
-    # Live ones first: an ended one stays for an hour, and would push them off the screen.
+    # Show live instances first: an ended one stays for an hour, and would push them off the screen.
     shown = [i for i in observed.instances if i.is_live] + [i for i in observed.instances if not i.is_live]
     lines += [f"  {_instance(instance, now_s)}" for instance in shown]
     refused: dict[tuple[float, str], list[Pool]] = {}
@@ -94,7 +94,7 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
 
 
 def status_json(settings: FleetSettings, observed: Observation, pid: int | None) -> dict[str, Any]:
-    """Return the present state of the fleet as JSON."""
+    """Return the current state of the fleet as JSON."""
     return {
         "name": settings.name,
         "cloud": settings.cloud,
@@ -167,7 +167,7 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
 
 
 def _budget(settings: FleetSettings, reserve_usd: float, lasts_s: float, what: str) -> str:
-    kept = f"of budget_usd ({settings.budget_usd:g}) {reserve_usd:.2f} $ are kept to drain"
+    kept = f"of budget_usd ({settings.budget_usd:g}) {reserve_usd:.2f} $ are reserved to drain"
     return f"{kept} for {duration(settings.draining_s)}; the rest lasts for {duration(lasts_s)} {what}"
 
 

@@ -52,7 +52,7 @@ class FleetState:
 
     goal: FleetGoal
     target: int | None = None
-    """Target set by `scale`; None: the fleet file's."""
+    """Target set by `scale`, or None for the fleet file's."""
     wanted: int | None = None
     """Units that the last pass wanted; used while the queue cannot be read."""
     budget_spent: bool = False

@@ -37,7 +37,11 @@ class Catalogue:
 
     @cached_property
     def image(self) -> Image:
-        """The image of the region's instances. Raises FleetError."""
+        """The image of the region's instances.
+
+        Raises:
+            FleetError: There is no such image.
+        """
         return _find_image(self._region, self._settings.image_in(self._region.name))
 
     def forget_image(self) -> None:
@@ -45,9 +49,13 @@ class Catalogue:
         self.__dict__.pop("image", None)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Return the allowed types in each subnet whose zone offers them. Raises FleetError."""
+        """Return the allowed types in each subnet whose zone offers them.
+
+        Raises:
+            FleetError: The region has no usable subnet.
+        """
         subnets = self._subnet_of_zone()
-        # Filtered by AWS and not here: all types in all zones of a region are thousands of rows in many pages.
+        # Let AWS filter: all types in all zones of a region are thousands of rows in many pages.
         filters = [filter_by("location", *subnets)]
         if listed := self._settings.instances.types:
             filters.append(filter_by("instance-type", *listed))
@@ -75,16 +83,17 @@ class Catalogue:
         """Return the spot types that can boot the image: listed and offered ones, or all that meet the requirements."""
         filters = [
             filter_by("supported-usage-class", "spot"),
-            # Elsewhere (T2, M4, C4) a machine sees a changed tag, its lease, only after a stop.
+            # On other hypervisors (T2, M4, C4) a machine sees a changed tag, its lease, only after a stop.
             filter_by("hypervisor", "nitro"),
             filter_by("processor-info.supported-architecture", self.image.architecture),
         ]
         requirements = self._settings.instances.requirements
         if requirements is None:
-            # By offered names only: AWS refuses the call for an unknown one.
+            # Ask only for offered names: AWS refuses the call for an unknown one.
             described = (self._described(InstanceTypes=some, Filters=filters) for some in batches(sorted(offered)))
             return [self._type_of(item) for items in described for item in items]
-        # Not only "current" ones: AWS counts m5 and c5, whose spot pools are large, as a previous generation.
+        # Do not restrict this to current types: AWS counts m5 and c5, whose spot pools are large, as a previous
+        # generation.
         filters.append(filter_by("bare-metal", "false"))
         items = [item for item in self._described(Filters=filters) if _makers(item) <= {"NVIDIA"}]  # CUDA's
         kinds = [self._type_of(item) for item in items]
@@ -99,7 +108,11 @@ class Catalogue:
         return self._region.all_of("describe_instance_types", "InstanceTypes", **which)
 
     def _subnet_of_zone(self) -> Mapping[str, str]:
-        """Return the first subnet of each zone: EC2 refuses a fleet that contains a pool twice. Raises FleetError."""
+        """Return the first subnet of each zone, because EC2 refuses a fleet that contains a pool twice.
+
+        Raises:
+            FleetError: A listed subnet does not exist, or the region has no default subnets.
+        """
         listed = [s for place in self._settings.places if place.region == self._region.name for s in place.subnets]
         filters = [filter_by("subnet-id", *listed)] if listed else [filter_by("default-for-az", "true")]
         found = {item["SubnetId"]: item for item in self._region.all_of("describe_subnets", "Subnets", Filters=filters)}
@@ -113,7 +126,7 @@ class Catalogue:
                 "or create the default VPC with `aws ec2 create-default-vpc`"
             )
         ordered = listed or sorted(found)
-        # Reversed, so that the first subnet of a zone is the one that stays in the dict.
+        # Go in reverse order, so that the first subnet of a zone is the one that stays in the dict.
         return {found[subnet]["AvailabilityZone"]: subnet for subnet in reversed(ordered)}
 
 
@@ -130,7 +143,7 @@ def _find_image(region: AwsRegion, wanted: str | None) -> Image:
     """
     wanted = wanted or UBUNTU
     if wanted.startswith("ami-"):
-        # By filter: a missing id then gives an empty answer, also when it is another region's.
+        # Use a filter: a missing id, or the id of another region, then gives an empty answer.
         found = list(region.all_of("describe_images", "Images", Filters=[filter_by("image-id", wanted)]))
     else:
         owner, _, name = wanted.partition("/")
@@ -148,9 +161,9 @@ def _find_image(region: AwsRegion, wanted: str | None) -> Image:
     if any(image.get("Architecture") == "arm64" for image in found):
         raise FleetError(
             f"image: {wanted} is for arm64 (Graviton), for which there is neither an app version nor TensorFlow's "
-            "CPU wheel: take one for x86_64"
+            "CPU wheel: use an image for x86_64"
         )
-    # By id at equal dates, so that two keepers choose the same image and so the same launch template.
+    # At equal dates sort by id, so that two keepers choose the same image and so the same launch template.
     newest = max(found, key=lambda image: (image.get("CreationDate", ""), image["ImageId"]))
     root = newest.get("RootDeviceName", "/dev/sda1")
     # A disk smaller than the image's own cannot be launched. Images may list other disks, which do not count.

@@ -1,4 +1,4 @@
-"""Find a fleet's instances in one region, and how those that are gone ended."""
+"""Find a fleet's instances in one region, and find out how ended ones ended."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -46,10 +46,14 @@ class AwsPlace:
         self._ended_s: dict[str, float | None] = {}
 
     def find(self) -> tuple[Instance, ...]:
-        """Return all instances with the fleet's tag. Raises CloudRefusal."""
+        """Return all instances with the fleet's tag.
+
+        Raises:
+            CloudRefusal: AWS refuses the call, or cannot be reached.
+        """
         items = self._described(fleet_filter(self._fleet))
-        # AWS removes the tags of a terminated instance within minutes, but describes it by id for about an hour. How it
-        # ended is known only from there.
+        # AWS removes the tags of a terminated instance within minutes, but describes it by id for about an hour. Only
+        # that shows how it ended.
         lost = self.live.difference(item["InstanceId"] for item in items)
         for ids in batches(sorted(lost)):
             items += self._described(filter_by("instance-id", *ids))
@@ -58,26 +62,42 @@ class AwsPlace:
         return found
 
     def of_launch(self, token: str) -> tuple[Instance, ...]:
-        """Return the instances of a launch, gone or not. Raises CloudRefusal."""
+        """Return the instances of a launch, gone or not.
+
+        Raises:
+            CloudRefusal: AWS refuses the call, or cannot be reached.
+        """
         return self._read(self._described(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
 
     def lease(self, ids: Iterable[str], marks: Mapping[str, str]) -> None:
-        """Write the lease on instances; a missing one is no error. Raises CloudRefusal."""
+        """Write the lease on instances; a missing one is no error.
+
+        Raises:
+            CloudRefusal: AWS refuses the call for an existing instance.
+        """
         tags = [{"Key": name, "Value": value} for name, value in marks.items()]
         self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=tags))
 
     def console(self, id: str) -> str:
-        """Return the end of an instance's console output. Raises CloudRefusal."""
-        try:  # a machine that has ended may have none but the kept one
+        """Return the end of an instance's console output.
+
+        Raises:
+            CloudRefusal: AWS refuses the call, or cannot be reached.
+        """
+        try:  # a machine that has ended may have only the saved output
             answer = self.region.call("get_console_output", InstanceId=id, Latest=True)
         except CloudRefusal as refused:
             if refused.kind is not ProblemKind.BAD_REQUEST:
-                raise  # the kept one of a live machine is of its launch, before the agent
+                raise  # the saved output of a live machine is from its launch, before the agent
             answer = self.region.call("get_console_output", InstanceId=id)
-        return str(answer.get("Output", ""))  # boto3 has decoded it already
+        return str(answer.get("Output", ""))  # boto3 has already decoded it
 
     def terminate(self, ids: Iterable[str]) -> None:
-        """Terminate instances; a missing one is no error. Raises CloudRefusal."""
+        """Terminate instances; a missing one is no error.
+
+        Raises:
+            CloudRefusal: AWS refuses the call for an existing instance.
+        """
         self._on_all_or_each(ids, lambda some: self.region.call("terminate_instances", InstanceIds=some))
 
     def _on_all_or_each(self, ids: Iterable[str], call: Callable[[list[str]], object]) -> None:
@@ -132,7 +152,7 @@ class AwsPlace:
             and _ended_s(item) is None
             and item["InstanceId"] not in self._ended_s
         }
-        # Noted before the answer, so that a request that AWS has forgotten is not asked for in each pass.
+        # Record them before the answer, so that a request that AWS has forgotten is not asked for in each pass.
         self._ended_s.update(dict.fromkeys(asked.values()))
         for ids in batches(asked):
             wanted = [filter_by("spot-instance-request-id", *ids)]
@@ -144,7 +164,8 @@ class AwsPlace:
 
 def _ending(item: Answer, until_s: float | None, ended_s: float | None) -> Ending:
     ending = _ENDINGS.get(item.get("StateReason", {}).get("Code", ""), Ending.UNKNOWN)
-    # The agent powers off in both cases. Before the end of its lease it gave up, which counts for the crash loop.
+    # The agent powers off in both cases. If it did so before the end of its lease, it gave up, which counts for the
+    # crash loop.
     is_asked = until_s is None or (ended_s is not None and until_s <= ended_s)
     return Ending.OURS if ending is Ending.GAVE_UP and is_asked else ending
 

@@ -47,13 +47,13 @@ class RegionalLaunch:
     """The tags of the instances' lease."""
 
     def run(self) -> LaunchResult:
-        """Launch; AWS's refusals are among the problems."""
+        """Launch; refusals of AWS are returned as problems."""
         if not self.pools:
             return LaunchResult()
         try:
             answer = self._answer(self._fleet())
         except CloudRefusal as refused:
-            # One type that is not sold as a spot instance has all refused; without it the next launch works.
+            # A single type that is not sold as a spot instance makes AWS refuse all; without it the next launch works.
             named = _NAMED_TYPE.findall(str(refused)) if refused.kind is ProblemKind.BAD_REQUEST else ()
             blamed = [pool for pool in self.pools if pool.type in named] or self.pools
             return LaunchResult((), tuple(ProviderProblem(pool, refused.kind, str(refused)) for pool in blamed))
@@ -77,11 +77,12 @@ class RegionalLaunch:
     def pools(self) -> Sequence[Pool]:
         """The pools with this market and size.
 
-        At most _MAX_POOLS, sampled by the token, so that a repeated call chooses the same.
+        At most _MAX_POOLS are sampled by the token, so that a repeated call chooses the same pools.
         """
         unit = self.settings.capacity.unit
         pools = sorted(pool for pool, kind in self.types.items() if kind.units(unit) > 0)
-        # A sample and not the first ones: those would always be the same types, and choice prevents preemptions.
+        # Take a sample and not the first pools, which would always be the same types: a wide choice reduces
+        # preemptions.
         return pools if len(pools) <= _MAX_POOLS else sorted(random.Random(self.token).sample(pools, _MAX_POOLS))
 
     @property
@@ -91,14 +92,15 @@ class RegionalLaunch:
     def _fleet(self) -> Mapping[str, Any]:
         """Return the arguments of `create_fleet`."""
         configs = []
-        for credits in (False, True):  # only T types take a credit specification, so they have a template of their own
+        for credits in (False, True):  # only T types take a credit specification, so they have a separate template
             if of_kind := [pool for pool in self.pools if bool(_T_TYPE.match(pool.type)) is credits]:
                 overrides = [self._override(pool) for pool in of_kind]
                 configs.append({"LaunchTemplateSpecification": self._template(credits), "Overrides": overrides})
         tags = {LAUNCH_TAG: self.token, **self.marks, **({MARKET_TAG: "yes"} if self._on_demand else {})}
         return {
             "Type": "instant",
-            # AWS launches once for a token; it refuses one that comes back with other arguments, which is as good.
+            # AWS launches once for a token. It refuses a token that is repeated with other arguments, which is just as
+            # safe.
             "ClientToken": f"{self.token}-{self.region.name}",
             **(_CHEAPEST if self._on_demand else _SPOT),
             "TargetCapacitySpecification": {
@@ -118,10 +120,14 @@ class RegionalLaunch:
         return {"InstanceType": pool.type, "WeightedCapacity": weight, **place}
 
     def _template(self, credits: bool) -> Mapping[str, Any]:
-        """Return the `LaunchTemplateSpecification` of a template, created if missing. Raises CloudRefusal."""
+        """Return the `LaunchTemplateSpecification` of a template, created if missing.
+
+        Raises:
+            CloudRefusal: AWS refuses the template.
+        """
         data = self._template_data(credits)
-        # By content: a template is never changed, so a repeated launch finds the same one, and user data with another
-        # key makes another.
+        # Name the template by its content: it is never changed, so a repeated launch finds the same one, and user data
+        # with another key gives another template.
         content = json.dumps(data, sort_keys=True).encode()
         name = f"vcdl-{self.settings.name}-{hashlib.sha256(content).hexdigest()[:16]}"
         tags = tag_specifications(self.settings, ("launch-template",))
@@ -134,11 +140,11 @@ class RegionalLaunch:
     def _template_data(self, credits: bool) -> Mapping[str, Any]:
         """Return `LaunchTemplateData`.
 
-        Without MaxPrice, which would add interruptions.
+        MaxPrice is not set, because it would add interruptions.
         """
         settings, image = self.settings, self.image
         groups = [it for place in settings.places if place.region == self.region.name for it in place.security_groups]
-        # With an interface of its own a template names the groups there, and the launch's override the subnet.
+        # If a template defines an interface, it names the groups there, and the launch's override the subnet.
         interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": settings.public_address, "DeleteOnTermination": True}
         size_gb = max(settings.disk_gb, image.root_gb)
         disk = {"VolumeSize": size_gb, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
@@ -175,12 +181,12 @@ class RegionalLaunch:
             yield ProviderProblem(blamed, kind, f"{code}: {one_line(error.get('ErrorMessage', ''))}")
 
     def _instances(self, answer: Answer) -> tuple[Instance, ...]:
-        """Return the launched instances from the answer alone, because EC2 may not describe them for some seconds."""
+        """Return the launched instances from the answer itself, because EC2 may not describe them for some seconds."""
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         launched_s = (parsedate_to_datetime(date) if date else datetime.now(UTC)).timestamp()
         made = []
         for item in answer.get("Instances", ()):
-            # An answer without overrides: the next pass shows the zone.
+            # If the answer has no overrides, the next pass shows the zone.
             pool = self._pool_of(item) or next(pool for pool in self.pools if pool.type == item["InstanceType"])
             size = self.types[pool].working_vcpus, self.types[pool].gpus
             made += [Instance(id, pool, *size, InstanceState.PENDING, launched_s) for id in item["InstanceIds"]]

@@ -1,6 +1,6 @@
 """Find and remove everything of a fleet in a region by tag.
 
-EC2 Fleets of type `instant` own nothing, and expire by themselves.
+EC2 Fleets of type `instant` own nothing, and expire automatically.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ _INSTANCES = "Reservations[].Instances[].InstanceId"
 _INTERFACES = "NetworkInterfaces[].NetworkInterfaceId"
 _TEMPLATES = "LaunchTemplates[].LaunchTemplateId"
 _KINDS = (
-    # Requests before instances: an open one could still launch another.
+    # List requests before instances: an open request could still launch another.
     _Kind(
         "spot request", "describe_spot_instance_requests", _REQUESTS, "cancel_spot_instance_requests", True, (_OPEN,)
     ),
@@ -43,7 +43,11 @@ _KINDS = (
 
 
 def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftover, ...]:
-    """Return the leftovers that a filter selects, in the order in which to remove them. Raises CloudRefusal."""
+    """Return the leftovers that a filter selects, in the order in which to remove them.
+
+    Raises:
+        CloudRefusal: AWS refuses a call, or cannot be reached.
+    """
     return tuple(
         Leftover(kind.noun, id, region.name)
         for kind in _KINDS
@@ -54,10 +58,10 @@ def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftove
 def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftover]:
     """Request the removal of a region's leftovers, and return those that the account may not remove."""
     denied: list[Leftover] = []
-    # In their order again: volumes and interfaces can be deleted only after their instances.
+    # Follow the same order: volumes and interfaces can be deleted only after their instances.
     for kind in _KINDS:
         ours = {one.id: one for one in leftovers if one.noun == kind.noun}
-        # One call for many first. AWS refuses the whole list for one bad id, and then each is asked for on its own.
+        # Try one call for many first. AWS refuses the whole list for one bad id, and then each is removed separately.
         if kind.takes_list and all(_refused(region, kind, some) is None for some in batches(ours)):
             continue
         for id, one in ours.items():
@@ -67,7 +71,7 @@ def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftov
 
 
 def _refused(region: AwsRegion, kind: _Kind, value: str | list[str]) -> ProblemKind | None:
-    """Return why AWS refuses to remove something; None if it does not.
+    """Return why AWS refuses to remove something, or None if it accepts.
 
     The next listing of the sweep shows what still exists.
     """

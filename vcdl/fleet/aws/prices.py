@@ -24,7 +24,7 @@ _LINUX_ON_SHARED_MACHINES = {
 class AwsPrices:
     """AWS's prices.
 
-    The account needs the rights ec2:DescribeSpotPriceHistory and pricing:GetProducts.
+    The account needs the permissions ec2:DescribeSpotPriceHistory and pricing:GetProducts.
     """
 
     cloud: Cloud = "aws"
@@ -34,7 +34,7 @@ class AwsPrices:
         """Prepare the source of prices.
 
         Args:
-            session: A boto3.Session; None: one with boto3's own credentials.
+            session: A boto3.Session, or None for one with boto3's own credentials.
             known: Prices that need not be fetched.
 
         Raises:
@@ -44,10 +44,14 @@ class AwsPrices:
         self._session = session_or(session, _LIST_REGION)
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """Return a quote for each type and zone. Raises CloudRefusal."""
+        """Return a quote for each type and zone.
+
+        Raises:
+            CloudRefusal: AWS refuses a call, or cannot be reached.
+        """
         names = [kind.name for kind in types]
         spot = self._spot(names, region)
-        # List prices change rarely and cost one call a type, so those of the table are not asked for again.
+        # List prices change rarely and cost one call per type, so those in the table are not fetched again.
         found = {name: self._known.find(name, region) for name, _ in spot}
         on_demand = {name: price.on_demand_usd_per_h for name, price in found.items() if price is not None}
         on_demand |= self._on_demand(sorted(found.keys() - on_demand.keys()), region)
@@ -78,7 +82,7 @@ class AwsPrices:
             filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
             products = pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
             listed[name] = [price for product in products for price in _usd_per_h(json.loads(str(product)))]
-        # Several products may match; one that is sold in another way lists its hours at 0.
+        # Several products may match; a product that is sold in another way lists its hours at 0.
         return {name: max(prices) for name, prices in listed.items() if prices}
 
 

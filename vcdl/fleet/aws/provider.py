@@ -53,7 +53,7 @@ class AwsProvider(Provider):
 
         Args:
             settings: The fleet file.
-            session: A boto3.Session; None: with the credentials that boto3 finds.
+            session: A boto3.Session, or None for one with the credentials that boto3 finds.
             pace: How a sweep waits.
 
         Raises:
@@ -66,15 +66,15 @@ class AwsProvider(Provider):
         self._used = list(self._configured)
         """Regions with instances of the fleet, or that may have some."""
         self._unanswered: Sequence[AwsPlace] | None = None
-        """Other regions that have not yet answered; None: no other region was queried yet."""
+        """Other regions that have not yet answered, or None if no other region was queried yet."""
 
     @property
     def clock_offset_s(self) -> float:  # type: ignore[override]
-        # The region that answered last: an offset noted before this machine's clock was set is wrong.
+        # Use the region that answered last: an offset from before this machine's clock was set is wrong.
         return max(place.region.clock_offset for place in self._used)[1]
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        _ = self._others  # refuses a region that is not enabled: AWS's own refusal is hard to read
+        _ = self._others  # this refuses a region that is not enabled: AWS's own refusal is hard to understand
         return super().pools()
 
     def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
@@ -84,8 +84,8 @@ class AwsProvider(Provider):
         # Each other region is asked until it has answered once, and later only if it had something.
         others = self._others if self._unanswered is None else self._unanswered
         answers, refusals = self._ask([*self._used, *others], lambda place: place.find())
-        # One answering region is enough for a pass. Without any, nothing is known, and acting would launch everything
-        # again.
+        # One answering region is enough for a pass. Without any answer nothing is known, and acting would launch
+        # everything again.
         if not any(place in answers for place in self._used):
             raise_first(refusals)
         self._unanswered = tuple(place for place in others if place in refusals)
@@ -98,10 +98,12 @@ class AwsProvider(Provider):
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
         places = [self._place(name) for name in dict.fromkeys(pool.region for pool in pools)]
-        # Together, so that a region whose image cannot be found is refused before anything is launched in it.
+        # Query all regions first, so that a region whose image cannot be found is refused before anything is launched
+        # in it.
         seen, refusals = self._ask(places, lambda it: (it.of_launch(token), it.catalogue.image))
         if before := [instance for instances, _ in seen.values() for instance in instances]:
-            # The caller with this token was killed before it saw them. The next pass launches what is still missing.
+            # The caller with this token was killed before it saw these instances. The next pass launches what is still
+            # missing.
             return LaunchResult(tuple(instance for instance in before if instance.is_live))
         refused = {place.region.name: why for place, why in refusals.items()}
         problems = [
@@ -117,7 +119,8 @@ class AwsProvider(Provider):
             here = {pool: kind for pool in in_region if (kind := known.get(pool.as_spot))}
             what = image, here, missing, token, user_data, self.marks(until_s)
             launched = RegionalLaunch(place.region, self.settings, *what).run()
-            # At once: EC2 may not show them for some seconds, and a lease or a termination must find their region.
+            # Record them immediately: EC2 may not show them for some seconds, and a lease or a termination must find
+            # their region.
             place.live |= {instance.id for instance in launched.instances}
             instances += launched.instances
             problems += launched.problems
@@ -131,7 +134,7 @@ class AwsProvider(Provider):
 
     def console(self, id: str) -> str:
         answers, refusals = self._ask(self._used, lambda place: place.console(id))
-        if not answers:  # not an empty one: of that machine nothing is known
+        if not answers:  # do not return an empty text: nothing is known about that machine
             raise_first(refusals)
         return next((text for text in answers.values() if text), "")
 
@@ -143,7 +146,7 @@ class AwsProvider(Provider):
         away: list[str] = []
         places: list[AwsPlace] = list(self._configured)
         try:
-            # Regions outside of the file too: an earlier fleet file may have left something there that costs.
+            # Include regions outside of the file: an earlier fleet file may have left something there that costs.
             places += self._others
         except FleetError as error:
             away.append(f"the account's other regions are unknown: {error}")
@@ -152,7 +155,7 @@ class AwsProvider(Provider):
         return TagScan(tuple(it for found in answers.values() for it in found), tuple(away))
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
-        others = self.__dict__.get("_others", ())  # if they could be asked
+        others = self.__dict__.get("_others", ())  # if they could be queried
         here = {p: [one for one in leftovers if one.place == p.region.name] for p in (*self._configured, *others)}
         denied, _ = self._ask([p for p, some in here.items() if some], lambda p: remove(p.region, here[p]))
         return frozenset().union(*denied.values())
@@ -171,7 +174,7 @@ class AwsProvider(Provider):
         ours = set(self.settings.regions)
         if lacking := sorted(ours - names):
             raise FleetError(
-                f"{', '.join(lacking)}: this account has not enabled such a region; change `places > region` in "
+                f"{', '.join(lacking)}: this account has not enabled this region; change `places > region` in "
                 "the fleet file, or enable it in AWS's console under Account"
             )
         return self._places(sorted(names - ours))
@@ -196,7 +199,7 @@ class AwsProvider(Provider):
 
         An id without an instance of the fleet is ignored.
         """
-        # A new process, or ids of another one: only a search tells in which region they are.
+        # This is a new process, or the ids come from another process: only a search shows their regions.
         if not all(any(id in place.live for place in self._used) for id in ids):
             self.find()
         located = {place: [id for id in ids if id in place.live] for place in self._used}

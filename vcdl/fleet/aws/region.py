@@ -44,16 +44,17 @@ _KINDS = {
 }
 
 _CONFIG = Config(
-    # Adaptive: repeats calls after throttling and faults, and slows the client down while AWS throttles.
+    # Adaptive mode repeats calls after throttling and faults, and slows the client down while AWS throttles.
     retries={"mode": "adaptive", "total_max_attempts": 5},
     connect_timeout=5,  # a region that is away must not hold up a pass of the others for minutes
     read_timeout=60,
     user_agent_extra="vcdl-fleet",
 )
 _SIGNED_S = 240.0
-"""Clock difference above which to blame the clock: AWS refuses signatures that are five minutes off."""
+"""Seconds of clock difference above which to blame the clock, since AWS refuses signatures that are five minutes off.
+"""
 _BATCH = 100
-"""Values in one list. AWS takes 100 types at once, and 200 values in a filter, so 100 is safe for both."""
+"""Values in one list. AWS accepts 100 types in a call, and 200 values in a filter, so 100 is safe for both."""
 
 
 class AwsRegion:
@@ -78,7 +79,7 @@ class AwsRegion:
         """Monotonic time of an answer, and the seconds by which AWS's clock was then ahead of this machine's."""
         try:
             self._client = session.client(service, region_name=name, config=_CONFIG)
-            # Each answer has AWS's time in its header, so no call is made to compare clocks.
+            # Each answer has AWS's time in its header, so no extra call is needed to compare clocks.
             self._client.meta.events.register("response-received", self._note_date)
         except BotoCoreError as error:
             raise refusal(error, name, "Client") from error
@@ -91,7 +92,7 @@ class AwsRegion:
         """Make a call, and return AWS's answer.
 
         Raises:
-            CloudRefusal: AWS refuses the call, or is away.
+            CloudRefusal: AWS refuses the call, or cannot be reached.
         """
         try:
             answer: Answer = getattr(self._client, operation)(**arguments)
@@ -108,7 +109,7 @@ class AwsRegion:
             arguments: The arguments of the call.
 
         Raises:
-            CloudRefusal: AWS refuses the call, or is away.
+            CloudRefusal: AWS refuses the call, or cannot be reached.
         """
         try:
             for item in self._client.get_paginator(operation).paginate(**arguments).search(items):
@@ -124,7 +125,11 @@ def _offset_s(headers: Mapping[str, str]) -> float | None:
 
 
 def session_or(session: Any, region: str) -> Any:
-    """Return the session, or one with the credentials that boto3 finds. Raises FleetNotAuthorised."""
+    """Return the session, or one with the credentials that boto3 finds.
+
+    Raises:
+        FleetNotAuthorised: There are no credentials.
+    """
     try:
         return session or boto3.Session()
     except BotoCoreError as error:  # AWS_PROFILE names a missing profile
@@ -133,7 +138,8 @@ def session_or(session: Any, region: str) -> Any:
 
 def kind_of(code: str, status: int = 400) -> ProblemKind:
     """Return the kind of an AWS error code, or of a botocore exception. `status` is that of the HTTP answer."""
-    # An unknown code of a server error may pass; any other names something in the request that only a user can change.
+    # An unknown code of a server error may be temporary; any other code names something in the request that only a user
+    # can change.
     return kind_by(_KINDS, code) or (ProblemKind.UNAVAILABLE if status >= 500 else ProblemKind.BAD_REQUEST)
 
 

@@ -25,7 +25,7 @@ class MachineName:
 
     machine: str
     gpu: str = ""
-    """Name of an added GPU; empty: none."""
+    """Name of an added GPU, or an empty string if there is none."""
     gpus: int = 0
 
     @classmethod
@@ -38,7 +38,7 @@ class MachineName:
         found = _NAME.fullmatch(name)
         if found is None:
             raise FleetError(
-                f"instances > types: {name!r} is no machine type of Compute Engine; "
+                f"instances > types: {name!r} is not a machine type of Compute Engine; "
                 "expected one such as n2-standard-8 or n1-standard-8+nvidia-tesla-t4"
             )
         gpu = found["gpu"] or ""
@@ -59,7 +59,12 @@ class MachineCatalogue:
         self._types: dict[tuple[str, str], InstanceType | None] = {}
 
     def zones(self, region: str) -> tuple[str, ...]:
-        """Return all zones of a region. Raises CloudRefusal; FleetError for an unknown region."""
+        """Return all zones of a region.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses the call, or cannot be reached.
+            FleetError: The region is unknown.
+        """
         if region not in self._zones:
             answer = self._asked("regions.get", region=region)
             if answer is None:
@@ -70,7 +75,11 @@ class MachineCatalogue:
         return self._zones[region]
 
     def type(self, zone: str, name: str) -> InstanceType | None:
-        """Return a type as a zone offers it; None if it does not. Raises CloudRefusal."""
+        """Return a type as a zone offers it, or None if it does not.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses the call, or cannot be reached.
+        """
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
             # Compute Engine knows the machine without the GPU that is added to it.
@@ -98,12 +107,12 @@ class MachineCatalogue:
             fits = not described.is_shared_cpu and described.architecture != "ARM64"
             if fits and requirements.met_by(type.vcpus, type.memory_gb, type.gpus):
                 allowed.append(type)
-                # The list has described it, so launches and pools need no further call.
+                # The list contains the description, so launches and pools need no further call.
                 self._types[zone, type.name] = type
         return allowed
 
     def _asked(self, method: str, **which: str) -> Any:
-        """Return a resource; None if nothing has that name."""
+        """Return a resource, or None if nothing has that name."""
         with unless(NOT_FOUND):
             return self._connection.call(method, **which)
         return None

@@ -20,7 +20,8 @@ NOT_FOUND, CONFLICT = "404", "412"
 
 _SCOPE = "https://www.googleapis.com/auth/compute"
 _CALL_S = 60.0
-"""Time-out of a call: longer than a slow answer, short enough that one dead region does not hold up a pass."""
+"""Time-out of a call, in seconds: longer than a slow answer, and short enough that one dead region does not hold up a
+pass."""
 _WAIT_S = 150.0
 """Time-out of operations.wait, which answers after at most two minutes."""
 _PATTERNS_BY_KIND = {
@@ -34,7 +35,8 @@ _PATTERNS_BY_KIND = {
     ProblemKind.NOT_AUTHORISED: "PERMISSIONS_ERROR",
     ProblemKind.UNAVAILABLE: "resourceNotReady|RESOURCE_NOT_READY|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE|INTERNAL_ERROR",
 }
-"""Kinds of problems by reason. A reason is more precise than a status: quotas and missing rights are both 403."""
+"""Kinds of problems by reason. A reason is more precise than a status: exceeded quotas and missing permissions are both
+403."""
 
 
 class Connection:
@@ -58,12 +60,16 @@ class Connection:
         """Seconds by which Compute Engine's clock is ahead of this machine's."""
 
     def call(self, method: str, **request: Any) -> Any:
-        """Make a call, without the library's own retries of up to ten minutes. Raises CloudRefusal."""
+        """Make a call, without the library's own retries of up to ten minutes.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses the call, or cannot be reached.
+        """
         kind, _, name = method.partition(".")
         with _mapped():
             if kind not in self._clients:
-                # One client a kind of resource, as the library has it; kept, because each opens a connection and gets a
-                # token.
+                # Use one client per kind of resource, as the library requires. Clients are kept, because each opens a
+                # connection and gets a token.
                 client = getattr(self._library, f"{kind.title().replace('_', '')}Client")
                 self._clients[kind] = client(**self._options)
                 self._clients[kind].transport._session.hooks["response"].append(self._note_date)
@@ -77,7 +83,11 @@ class Connection:
             self.clock_offset_s = parsedate_to_datetime(date).timestamp() - time.time()
 
     def listed(self, method: str, **request: Any) -> list[Any]:
-        """Return all pages of a list. Raises CloudRefusal."""
+        """Return all pages of a list.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses the call, or cannot be reached.
+        """
         pages = self.call(method, **request)
         with _mapped():
             return list(pages)
@@ -86,12 +96,12 @@ class Connection:
         """Return the filtered `instances` or `disks` as (zone, resource), and why zones are unreachable.
 
         Raises:
-            CloudRefusal: Compute Engine refuses the list, or is away.
+            CloudRefusal: Compute Engine refuses the list, or cannot be reached.
         """
         found, away = [], {}
         for scope, resources in self.listed(f"{kind}.aggregated_list", filter=wanted):
             zone = scope.removeprefix("zones/")
-            # An unreachable zone looks like an empty one otherwise, and its machines would be taken for preempted.
+            # Otherwise an unreachable zone looks like an empty one, and its machines would count as preempted.
             if resources.warning.code == "UNREACHABLE":
                 away[zone] = f"Compute Engine: {resources.warning.message or f'{zone} is unreachable'}"
             found += [(zone, resource) for resource in getattr(resources, kind)]
@@ -108,7 +118,8 @@ class Connection:
             found = self.call("region_operations.wait", operation=operation, region=region)
             if found.status.name == "DONE":
                 return found
-            # Asked after an answer: one call waits up to two minutes, and its result counts even when the time is over.
+            # Check the time only after an answer: one call waits up to two minutes, and its result counts even if the
+            # time is over.
             if time.monotonic() >= deadline_s:
                 raise refusal(ProblemKind.UNAVAILABLE, f"{operation} is not done after {limit_s:.0f} s")
 
@@ -121,7 +132,7 @@ def kind_of(reason: str, status: int) -> ProblemKind:
         return ProblemKind.THROTTLED
     if status in (401, 403):
         return ProblemKind.NOT_AUTHORISED
-    # 409, 412: two processes changed one thing at once. 0: an unknown code of an operation.
+    # 409, 412: two processes changed one resource simultaneously. 0: an unknown code of an operation.
     return ProblemKind.UNAVAILABLE if status in (0, 408, 409, 412) or status >= 500 else ProblemKind.BAD_REQUEST
 
 
@@ -132,7 +143,7 @@ def errors_of(operation: Any) -> Iterator[tuple[Any, ProblemKind, str]]:
 
 
 def refusal(kind: ProblemKind, words: str, status: int = 0) -> CloudRefusal:
-    """Return the CloudRefusal for Compute Engine's message. `status` is the HTTP status; 0 without an answer."""
+    """Return the CloudRefusal for Compute Engine's message. `status` is the HTTP status, or 0 without an answer."""
     return cloud_refusal("gcp", kind, f"Compute Engine: {words}", str(status or ""))
 
 
@@ -150,7 +161,7 @@ def _options(endpoint: str | None) -> dict[str, Any]:
 
 @contextmanager
 def _mapped() -> Iterator[None]:
-    """Turn every exception of the client library, and of the libraries below it, into CloudRefusal."""
+    """Convert every exception of the client library, and of the libraries below it, to a CloudRefusal."""
     import requests
     from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
     from google.auth.exceptions import GoogleAuthError, TransportError
@@ -164,14 +175,15 @@ def _mapped() -> Iterator[None]:
         reason = str(first.get("reason") or error.reason or "")
         words = str(first.get("message") or error.message)
         raise refusal(kind_of(reason, status), f"{status} {reason}: {words}", status) from error
-    # Before GoogleAuthError, whose subclass TransportError is: a network that is down is not a matter of credentials.
+    # Handle this before GoogleAuthError, of which TransportError is a subclass: a network failure is not a problem of
+    # credentials.
     except (TransportError, requests.RequestException) as error:
         raise refusal(ProblemKind.UNAVAILABLE, f"cannot be reached: {error}") from error
     except GoogleAuthError as error:
         words = f"no credentials (`gcloud auth application-default login`, GOOGLE_APPLICATION_CREDENTIALS): {error}"
         raise refusal(ProblemKind.NOT_AUTHORISED, words) from error
     except ParseError as error:
-        words = "something in between (a proxy, a sign-in page) answers in its place"
+        words = "something in between (a proxy, a sign-in page) answers instead"
         raise refusal(ProblemKind.UNAVAILABLE, words) from error
     except GoogleAPIError as error:
         raise refusal(ProblemKind.UNAVAILABLE, str(error)) from error

@@ -1,4 +1,4 @@
-"""Find a fleet's machines on Compute Engine, and how they ended.
+"""Find a fleet's machines on Compute Engine, and find out how they ended.
 
 A machine that has ended is no longer listed. This process remembers the machines that it saw, and reads their endings
 from the operations of their zone. After a restart those endings are unknown.
@@ -24,11 +24,12 @@ _STATES = {
     "SUSPENDED": InstanceState.STOPPED,
     "REPAIRING": InstanceState.STOPPED,
 }
-"""States of machines. Any other (STOPPING, SUSPENDED, …) means that it is ending; a repair, too, loses its work."""
+"""States of machines. Any other state (STOPPING, SUSPENDING, …) means that the machine is ending. A repair counts as
+stopped, because it loses the machine's work."""
 _ENDINGS = {"compute.instances.preempted": Ending.PREEMPTED, "delete": Ending.OURS}
 """Endings by operation. A preempted machine may have both operations; then the first one decides."""
 _REMEMBERED_S = 3600.0
-"""Seconds for which a machine is still found after its end: as long as on AWS."""
+"""Seconds for which a machine is still found after its end: so that this is like on AWS."""
 
 
 class GcpInstances:
@@ -53,21 +54,26 @@ class GcpInstances:
         """Gone machines by id, with the Unix time at which this process noticed that."""
 
     def list(self, wanted: str) -> tuple[Instance, ...]:
-        """Return the machines in all regions that a filter selects. Raises CloudRefusal."""
+        """Return the machines in all regions that a filter selects.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses the call, or cannot be reached.
+        """
         machines, self.away = self._connection.listed_by_zone("instances", wanted)
         shown = {(one := self._instance(zone, machine)).id: (one, machine.id) for zone, machine in machines}
         self._seen |= shown
         return tuple(instance for instance, _ in shown.values())
 
     def list_with_gone(self, wanted: str) -> tuple[Instance, ...]:
-        """Return the machines of `list` with their endings, and gone ones that this process has seen.
+        """Return the machines of `list` with their endings, and ended ones that this process has seen.
 
-        Raises CloudRefusal.
+        Raises:
+            CloudRefusal: Compute Engine refuses the call, or cannot be reached.
         """
         shown = self.list(wanted)
         ids = {instance.id for instance in shown}
         now_s = self._clock()
-        # A machine of a zone that was not reached is not gone, only not shown.
+        # A machine in an unreachable zone is not gone; it is only not listed.
         for id in [id for id in self._seen if id not in ids and id.split("/")[0] not in self.away]:
             self._gone[id] = self._ended(id, InstanceState.GONE), now_s
             del self._seen[id]
@@ -79,7 +85,7 @@ class GcpInstances:
 
     def _ended(self, id: str, state: InstanceState) -> Instance:
         seen, number = self._seen[id]
-        # Known from its own time stamps: the operations would only show a deletion by us.
+        # Its own time stamps show this; the operations would only show a deletion by us.
         if seen.ending is Ending.GAVE_UP:
             return replace(seen, state=state)
         operations = self._connection.listed("zone_operations.list", zone=seen.pool.zone, filter=f"targetId = {number}")

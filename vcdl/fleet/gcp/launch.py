@@ -22,7 +22,7 @@ from vcdl.fleet.settings import FleetSettings, Unit
 _MAX_MACHINES = 1000
 """Compute Engine's limit for one bulk insert."""
 _LIMIT_S = 300.0
-"""Seconds after which a bulk insert is no longer waited for; a later pass finds its machines."""
+"""Seconds to wait for a bulk insert, because a later pass finds its machines anyway."""
 _IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
 """Ubuntu 24.04, whose cloud-init reads `user-data` from the machine's metadata."""
 _NAMESPACE = uuid.UUID("0d3f1f5e-5a0e-4c2b-9b6c-6d2f6a3f7f10")
@@ -60,12 +60,13 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
         zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
-    # By disk type too: all machines of one bulk insert have the same disk, and some series boot only from hyperdisks.
+    # Also group by disk type: all machines of one bulk insert have the same disk, and some series boot only from
+    # hyperdisks.
     together: dict[tuple[Group, str], list[str]] = {}
     for (region, type, on_demand), in_zones in zones.items():
         name = MachineName.parse(type)
         if units_each := types[Pool("gcp", type, region, in_zones[0])].units(unit):
-            # Compute Engine chooses among types only for machines without added GPUs: others are groups of their own.
+            # Compute Engine chooses among types only for machines without added GPUs: the others form separate groups.
             alike = Group(region, tuple(sorted(in_zones)), (type,) if name.gpu else (), units_each, on_demand)
             together.setdefault((alike, name.boot_disk_type), []).append(type)
     found = [replace(alike, types=tuple(names)) for (alike, _), names in together.items()]
@@ -76,7 +77,7 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
 def metadata_items(user_data: str, marks: Mapping[str, str] | None = None) -> list[dict[str, str]]:
     """Return a machine's metadata.
 
-    User data in base64, as cloud-init reads it and as AWS gets it; the lease; and no SSH keys of the project.
+    It contains the user data in base64, as cloud-init expects it, and the lease, and blocks the project's SSH keys.
     """
     text = base64.b64encode(compressed(user_data)).decode("ascii")
     items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE", **(marks or {})}
@@ -113,8 +114,8 @@ class BulkLaunch:
             count = min(math.ceil(missing / group.units_each), _MAX_MACHINES)
             try:
                 operation = self._insert(group, count)
-                # Listed by label: the operation does not say which machines it made, and an earlier try of this token
-                # may have made some.
+                # List the machines by label: the operation does not say which machines it made, and an earlier try of
+                # this token may have made some.
                 before, launched = launched, self.instances.list(f'labels.{LAUNCH_TAG} = "{self.token}"')
                 made = len(launched) - len(before)
                 met = self._shortages(group, operation, f"{made} of {count} machines") if made < count else []
@@ -126,7 +127,11 @@ class BulkLaunch:
         return LaunchResult(launched, tuple(problems.values()))
 
     def _insert(self, group: Group, count: int) -> Any:
-        """Make a bulk insert and wait for it; returns its operation. Raises CloudRefusal."""
+        """Make a bulk insert, wait for it, and return its operation.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses the insert, or cannot be reached.
+        """
         # The same id for the same launch, so that a repeated request is performed once.
         words = f"{self.token} {group.region} {group.zones} {group.types} {count}"
         request = {
@@ -137,8 +142,8 @@ class BulkLaunch:
         try:
             operation = self.connection.call("region_instances.bulk_insert_unary", **request)
         except CloudRefusal as refused:
-            # Without a status there was no answer, so the insert may have happened. The same request id makes the
-            # repetition safe.
+            # No status means no answer, so the insert may have happened. Because of the request id it is safe to repeat
+            # it.
             if refused.code or refused.kind is not ProblemKind.UNAVAILABLE:
                 raise
             operation = self.connection.call("region_instances.bulk_insert_unary", **request)  # the answer was lost
@@ -147,7 +152,7 @@ class BulkLaunch:
     def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
         """Return the BulkInsertInstanceResource for 1 to `count` machines.
 
-        They are deleted on preemption and have no rights in the project.
+        They are deleted on preemption, and have no permissions in the project.
         """
         settings = self.settings
         labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}
@@ -166,7 +171,8 @@ class BulkLaunch:
                 "instance_termination_action": "DELETE",
                 "on_host_maintenance": "TERMINATE",
                 "automatic_restart": False,
-                # The last resort, by the cloud itself: it deletes the machine some time after it should have drained.
+                # This is the last resort by the cloud itself, which deletes the machine some time after it should have
+                # drained.
                 "max_run_duration": {"seconds": settings.max_life_h * 3600 + settings.drain_s + 600},
             },
             "shielded_instance_config": {
@@ -199,7 +205,7 @@ class BulkLaunch:
     def _shortages(self, group: Group, operation: Any, made: str) -> list[ProviderProblem]:
         """Return why there are too few machines.
 
-        The single inserts tell, more precisely than the bulk insert.
+        The single inserts give more precise reasons than the bulk insert.
         """
         problems: list[ProviderProblem] = []
         wanted = f'operationGroupId = "{operation.operation_group_id}"'
@@ -209,7 +215,7 @@ class BulkLaunch:
                     problems += [ProviderProblem(pool, kind, words) for pool in _blamed(group, zone, error)]
         if not problems:
             problems = [it for _, kind, words in errors_of(operation) for it in group.problems(kind, words)]
-        # Some reason is needed: without a problem its pools would have no cooldown and be asked again at once.
+        # Return at least one problem: otherwise the pools would have no cooldown and be asked again immediately.
         return problems or group.problems(ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
 
 

@@ -25,7 +25,7 @@ _COMPUTE_ENGINE = "6F81-5844-456A"
 _PAGE = 5000
 """The largest page that the API allows; there are some 30 000 entries."""
 _TIMEOUT_S = 60
-"""Seconds for one page of the price list, which is large and so slow."""
+"""Time-out in seconds for a page of the price list: a page is large, so it is slow."""
 
 _SERIES = {
     "c2": "Compute optimized",
@@ -60,12 +60,16 @@ class GcpPrices:
         self._api_key = api_key
         self._url = url
         self._prices: dict[tuple[str, str, Part], Decimal] = {}
-        """Prices of a vCPU, a GB or a GPU by OnDemand or Preemptible, region and part; the highest of several."""
+        """Prices of a vCPU, a GB or a GPU by OnDemand or Preemptible, region and part; the highest if there are
+        several."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
         """Yield a quote for each type.
 
-        Google's spot prices are the same in all zones of a region. Raises FleetError.
+        Google's spot prices are the same in all zones of a region.
+
+        Raises:
+            FleetError: The catalogue cannot be read.
         """
         if not self._prices:
             for usage, regions, part, price in filter(None, map(_entry, self._catalogue())):
@@ -80,7 +84,7 @@ class GcpPrices:
                 yield Quote(kind.name, "", listed, spot)
 
     def _usd_per_h(self, kind: InstanceType, usage: str, region: str) -> Decimal | None:
-        """Return the price of a machine; None if the price of a part is unknown."""
+        """Return the price of a machine, or None if the price of a part is unknown."""
         name = MachineName.parse(kind.name)
         series = name.machine.split("-")[0]
         words = _SERIES.get(series, "")
@@ -89,7 +93,7 @@ class GcpPrices:
             amounts[_GPUS.get(name.gpu or _COMES_WITH.get(series, ""), ""), "GPU"] = Decimal(kind.gpus)
         prices = [(self._prices.get((usage, region, part)), amount) for part, amount in amounts.items()]
         known = [price * amount for price, amount in prices if price is not None]
-        # A machine without one of its parts would look cheap, so it gets no price at all.
+        # A machine with a missing part would look cheap, so it gets no price at all.
         return sum(known, Decimal(0)) if len(known) == len(prices) else None
 
     def _catalogue(self) -> Iterator[Mapping[str, Any]]:
@@ -102,7 +106,7 @@ class GcpPrices:
                 return
 
     def _get(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        # The key is in a header: an address ends up in messages and logs.
+        # Send the key in a header, because URLs appear in messages and logs.
         address = f"{self._url}/v1/services/{_COMPUTE_ENGINE}/skus?{urlencode(query)}"
         request = Request(address, headers={"X-Goog-Api-Key": self._api_key})
         try:
@@ -127,7 +131,7 @@ def _read(request: Request) -> Any:
 
 
 def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
-    """Return usage, regions, part and price; None for an entry that is no part of a machine, like most entries."""
+    """Return usage, regions, part and price, or None if the entry is not a part of a machine, like most entries."""
     try:
         if (part := _part(raw["description"])) is None:
             return None
@@ -135,7 +139,7 @@ def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
         units = [rate["unitPrice"] for rate in rates]
         price = max(Decimal(unit.get("units", "0")) + Decimal(unit.get("nanos", 0)).scaleb(-9) for unit in units)
         return str(raw["category"]["usageType"]), tuple(raw["serviceRegions"]), part, price
-    # Entries have many forms, and most are for other products: an entry that does not parse as a part is skipped.
+    # Entries have many forms, and most are for other products: skip entries that cannot be parsed as a part.
     except (AttributeError, DecimalException, IndexError, KeyError, TypeError, ValueError):
         return None
 

@@ -34,7 +34,12 @@ _WRITE_ATTEMPTS = 5
 
 
 class GcpProvider(Provider):
-    """A fleet of Spot machines. Raises FleetError without its library, FleetNotAuthorised."""
+    """A fleet of Spot machines.
+
+    Raises:
+        FleetError: The client library is missing.
+        FleetNotAuthorised: There are no credentials.
+    """
 
     shows_within_s = 120.0
     """Seconds after which a launched machine is shown. A launch lists its machines before it returns."""
@@ -47,7 +52,7 @@ class GcpProvider(Provider):
 
     @classmethod
     def price_source(cls, environment: Mapping[str, str], known: PriceTable | None = None) -> GcpPrices:
-        # The price catalogue belongs to no project, so the credentials of the fleet do not open it.
+        # The price catalogue does not belong to a project, so the fleet's credentials do not work for it.
         key = environment.get(GCP_KEY_VARIABLE, "").strip()
         if not key:
             raise FleetNotAuthorised(
@@ -112,14 +117,14 @@ class GcpProvider(Provider):
 
     def look(self, every_fleet: bool = False) -> TagScan:
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
-        if self._inserts:  # before the machines are listed: those of an insert that has ended are then seen
+        if self._inserts:  # before the machines are listed, so that those of an insert that has just ended are seen
             self._inserts &= self._inserts_under_way()
         machines, away = self._connection.listed_by_zone("instances", ours)
         disks, _ = self._connection.listed_by_zone("disks", ours)
         return TagScan(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
-                # A disk in use goes with its machine and needs no deletion of its own.
+                # A disk in use is deleted with its machine.
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
                 *sorted(self._inserts, key=str),
             ),
@@ -138,7 +143,7 @@ class GcpProvider(Provider):
         return frozenset(one for one, it in refusals.items() if it.kind is ProblemKind.NOT_AUTHORISED)
 
     def begin_sweep(self) -> None:
-        """Record the running bulk inserts: one that a killed process has started creates machines after it."""
+        """Record the running bulk inserts: an insert that a killed process has started still creates machines later."""
         self._deleted.clear()
         self._inserts = self._inserts_under_way()
 
@@ -167,7 +172,7 @@ class GcpProvider(Provider):
             for left in reversed(range(_WRITE_ATTEMPTS)):
                 with unless(*((CONFLICT,) if left else ())):
                     metadata = self._connection.call("instances.get", **_named(id)).metadata
-                    # All items, as set_metadata replaces them: the user data must not be lost.
+                    # Write all items, because set_metadata replaces them and the user data must not be lost.
                     items = {**{it.key: it.value for it in metadata.items}, **marks}
                     listed = [{"key": key, "value": value} for key, value in items.items()]
                     written = {"fingerprint": metadata.fingerprint, "items": listed}

@@ -25,7 +25,7 @@ command -v boinccmd >/dev/null || {{
 
 def attach_script(url: str, key_file: str, gpus: bool) -> str:
     """Return the script; it reads the account key from `key_file` on that machine."""
-    # Here-documents without quotes, so that the shell puts in the key, which is never in the script.
+    # Here-documents without quotes, so that the shell inserts the key, which is never in the script.
     here = [
         f'cat >"$etc/{name}" <<END\n{content.replace(_KEY, "$key")}\nEND'
         for name, content in client_files(url, _KEY, gpus).items()

@@ -59,7 +59,10 @@ _PREFERENCES = {
 def user_data(settings: FleetSettings, account_key: str) -> str:
     """Return the cloud-init file of instances.
 
-    It contains the key: never log it. Raises FleetError above AWS's limit.
+    It contains the key: never log it.
+
+    Raises:
+        FleetError: The data is larger than AWS's limit.
     """
     gpus = settings.capacity.unit == "gpu"
     life_s = settings.max_life_h * 3600 + settings.drain_s + GRACE_S
@@ -68,7 +71,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     at_each_boot = [["systemd-run", "--no-block", *apart, f"--on-active={life_s:.0f}", "systemctl", "poweroff"]]
     if not settings.ssh:  # nothing listens on an instance, whatever its network lets in
         at_each_boot.insert(0, ["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"])
-    # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
+    # Do not wait: the set-up takes minutes, and the agent runs from the start.
     begun = [["systemctl", "enable", "--now", "--no-block", *_STARTED]]
     agent_files = sorted(file.name for file in files(__package__).joinpath(_AGENT).iterdir() if file.name[-3:] == ".py")
     agent = {
@@ -98,14 +101,14 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     }
     text = "#cloud-config\n" + yaml.dump(document, Dumper=_ReadableYaml, sort_keys=False, width=MAX_BYTES)
     if (size := len(compressed(text))) > MAX_BYTES:
-        raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MAX_BYTES}: shorten project.url")
+        raise FleetError(f"the instances' user data has {size} bytes, but AWS accepts {MAX_BYTES}: shorten project.url")
     return text
 
 
 def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> dict[str, str]:
     """Return the files of a BOINC client for one project, by name; it reads the account's file when it starts.
 
-    Without `cpus` the client takes no CPU tasks, unless the account has project preferences, which replace these.
+    Without `cpus` the client accepts no CPU tasks, unless the account has project preferences, which replace these.
     """
     options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
     account = {"master_url": escape(url), "authenticator": account_key}
@@ -144,7 +147,7 @@ def shipped(name: str) -> str:
 
 def _account_file(url: str) -> str:
     """Return the name that a BOINC client gives an account's file; under another name it would create a second file."""
-    # As escape_project_url does in BOINC's client, byte for byte.
+    # Do the same as escape_project_url in BOINC's client, byte for byte.
     _, _, rest = url.partition("://")
     host, _, path = re.sub("/+", "/", f"{rest}/").partition("/")
     return (
