@@ -172,10 +172,7 @@ class Controller:
             return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
 
     def alert_blind(self, why: str) -> list[str]:
-        """Alert once passes have failed for half a lease, or the state cannot be read.
-
-        Return why an alert was not sent.
-        """
+        """Alert once passes have failed for half a lease, or the state cannot be read; return why no alert was sent."""
         with self._folder.one_pass():
             try:
                 state = self._folder.read()
