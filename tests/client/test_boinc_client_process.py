@@ -188,7 +188,7 @@ def test_a_machine_without_memory_postpones_the_task(host: Host) -> None:
         assert process.ends() == 0
     delay, reason = (slot / "boinc_temporary_exit").read_text().splitlines()
     assert delay == "600"
-    assert reason.endswith("MiB of memory are free, training needs 4768371582 MiB")
+    assert reason.endswith("MiB of memory are free, but training needs 4768371582 MiB")
 
 
 def test_a_full_disk_postpones_the_task(host: Host, in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,7 +309,7 @@ def test_what_is_lacking_is_found_at_the_root_of_an_error() -> None:
 def test_a_task_does_not_begin_without_half_of_its_memory() -> None:
     check_memory(2e9, 1_000_000_000)
     check_memory(2e9, None)
-    with pytest.raises(Shortage, match="only 95 MiB of memory are free, training needs 1000 MiB"):
+    with pytest.raises(Shortage, match="only 95 MiB of memory are free, but training needs 1000 MiB"):
         check_memory(2000 * 2**20, 10**8)
     assert (available_memory_bytes() or 0) > 10**7
 

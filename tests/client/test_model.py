@@ -96,11 +96,11 @@ def activation_model() -> str:
 
 
 MADE_BY_KERAS = {
-    "a Lambda layer": (lambda_model, "carries code"),
+    "a Lambda layer": (lambda_model, "contains code"),
     "an operation that takes a function": (mapping_model, "VectorizedMap.*takes a function"),
     "a layer that opens a file": (lookup_model, "StringLookup"),
     "a registered custom layer": (custom_model, "Custom"),
-    "a subclassed model": (subclass_model, r"Own': a class of its own.* keras.Model\(inputs, outputs\)"),
+    "a subclassed model": (subclass_model, r"Own': a class that is not part of Keras.* keras.Model\(inputs, outputs\)"),
     "an activation that is a lambda": (activation_model, "an 'activation' of its own.*one of keras.activations"),
 }
 
@@ -197,12 +197,12 @@ def constant(value: Any, dtype: Any) -> dict[str, Any]:
 
 
 HOSTILE_OPERATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "from another module": (in_call("Mean", module="os"), "class of its own"),
+    "from another module": (in_call("Mean", module="os"), "not part of Keras"),
     "from another module of Keras": (in_call("Mean", module="keras.src.saving.file_editor"), "safe to load"),
     "from below its module": (in_call("Mean", module="keras.src.ops.numpy.backend"), "safe to load"),
-    "from a module that is a list": (in_call("Add", module=["keras.src.ops.numpy"]), "class of its own"),
-    "a function of its module": (in_call("Add", class_name="vectorize"), "not one of the parts"),
-    "what its module imports": (in_call("Add", class_name="KerasTensor"), "not one of the parts"),
+    "from a module that is a list": (in_call("Add", module=["keras.src.ops.numpy"]), "not part of Keras"),
+    "a function of its module": (in_call("Add", class_name="vectorize"), "not one of the Keras classes"),
+    "what its module imports": (in_call("Add", class_name="KerasTensor"), "not one of the Keras classes"),
     "one that maps a function": (in_call("Add", class_name="Map", module="keras.src.ops.core"), "takes a function"),
     "registered as somebody's": (in_call("Add", registered_name="hostile>Add"), "registered as"),
     "a lambda in its settings": (in_call("Mean", config={"axis": {"class_name": "__lambda__"}}), "Keras 2"),
@@ -388,7 +388,7 @@ def test_layers_that_augment_are_allowed_and_are_built_again_from_json() -> None
     both.build((None, 8, 8, 3))
     assert load_model(both.to_json()).output_shape == (None, 2)
     inside = keras.Sequential([keras.Input((4,)), layers.Pipeline([layers.Lambda(lambda x: x)]), layers.Dense(2)])
-    with pytest.raises(ModelError, match="carries code"):
+    with pytest.raises(ModelError, match="contains code"):
         load_model(inside.to_json())
 
 

@@ -100,7 +100,7 @@ def test_a_damaged_archive_is_said_and_leaves_nothing(delivered: Delivered, size
 
 def test_without_room_the_task_waits(delivered: Delivered) -> None:
     delivered.say(packages_bytes=1 << 60)
-    with pytest.raises(Shortage, match=r"takes 1099511627776 MB of disk, and \d+ MB are free"):
+    with pytest.raises(Shortage, match=r"takes 1099511627776 MB of disk, but only \d+ MB are free"):
         make_ready(delivered.prefix)
 
 

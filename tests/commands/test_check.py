@@ -229,7 +229,7 @@ def test_batches_that_fill_no_step_are_noted_with_their_number(capsys: pytest.Ca
     assert found[1] == found[2]
 
 
-@pytest.mark.parametrize(("optimizer", "cure"), [("ftrl", "take adagrad"), ("schedule_free_adamw", "take adamw")])
+@pytest.mark.parametrize(("optimizer", "cure"), [("ftrl", "use adagrad"), ("schedule_free_adamw", "use adamw")])
 def test_an_optimizer_that_does_not_learn_in_subtasks_is_refused_by_name(optimizer: str, cure: str) -> None:
     with pytest.raises(JobError, match=rf"training > optimizer: {optimizer}\b.*{cure}"):
         check(DIGITS, [f"training.optimizer={optimizer}"])

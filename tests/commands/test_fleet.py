@@ -133,7 +133,10 @@ def test_down_with_leftovers_fails_and_names_them(
 ) -> None:
     monkeypatch.setattr(fleet.cloud, "sweep", lambda: ("volume vol-1 in us-east-1",))
     assert vcdl_fleet("down") == ExitCode.FLEET
-    assert "still there: volume vol-1 in us-east-1; `vcdl fleet down fleet.yaml` tries again" in capsys.readouterr().err
+    assert (
+        "these still exist: volume vol-1 in us-east-1; `vcdl fleet down fleet.yaml` tries again"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", 5), ("y\n", 0)])
@@ -169,9 +172,9 @@ def test_refreshed_prices_are_dated_by_the_clock_by_which_passes_tell_their_age(
 
 def test_plan_and_up_say_which_part_of_the_budget_is_kept(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     assert vcdl_fleet("plan", "--offline", "--set", "budget_usd=3") == ExitCode.OK
-    assert "3) 1.35 $ are kept to drain for 17 min 00 s; the rest lasts for 20 min" in capsys.readouterr().out
+    assert "3) 1.35 $ are reserved to drain for 17 min 00 s; the rest lasts for 20 min" in capsys.readouterr().out
     assert vcdl_fleet("up", "--dry-run", "--set", "budget_usd=3") == ExitCode.OK
-    up = "of budget_usd (3) 0.48 $ are kept to drain for 17 min 00 s; the rest lasts for 1 h 28 min at list prices"
+    up = "of budget_usd (3) 0.48 $ are reserved to drain for 17 min 00 s; the rest lasts for 1 h 28 min at list prices"
     assert up in capsys.readouterr().out
     assert vcdl_fleet("up", "--set", "budget_usd=0.1") == ExitCode.FLEET
     assert "the budget pays for 0 of 40 units" in capsys.readouterr().out
@@ -189,7 +192,7 @@ def test_without_the_account_key_up_changes_nothing(
 ) -> None:
     monkeypatch.delenv("VCDL_TEST_KEY")
     assert vcdl_fleet("up") == ExitCode.FLEET
-    assert "VCDL_TEST_KEY holds no account key" in capsys.readouterr().err
+    assert "VCDL_TEST_KEY contains no account key" in capsys.readouterr().err
     assert not fleet.folder.path.exists()
     assert vcdl_fleet("status") == ExitCode.OK  # needs no key
     assert vcdl_fleet("down") == ExitCode.OK
@@ -201,7 +204,9 @@ def test_a_cloud_that_refuses_is_one_line(fleet: FakeFleet, capsys: pytest.Captu
         assert vcdl_fleet(command) == ExitCode.FLEET
         assert capsys.readouterr().err == "vcdl: error: AWS refused describe_instances: no\n"
     assert vcdl_fleet("down") == ExitCode.FLEET
-    assert "still there: AWS refused describe_instances: no; `vcdl fleet down fleet.yaml`" in capsys.readouterr().err
+    assert (
+        "these still exist: AWS refused describe_instances: no; `vcdl fleet down fleet.yaml`" in capsys.readouterr().err
+    )
 
 
 def test_a_strong_key_is_not_what_instances_get(

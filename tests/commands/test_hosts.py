@@ -46,7 +46,7 @@ def test_each_host_has_a_line(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert hostile.endswith("0    0.00  quarantined")
     assert honest.startswith("host-1           1        0     0         2 s")
     assert refusals == "refused of host- [2J: 1 not_finite"
-    assert verified == "trained again here: 1 of 1 uploads, in 3 s"
+    assert verified == "verified by retraining here: 1 of 1 uploads, in 3 s"
 
 
 def test_programs_get_all_that_is_known(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_ones_own_hosts_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_run_that_has_not_begun_has_no_hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(tmp_path / "run", [], finished=False)
     hosts(tmp_path / "run")
-    assert "no host has got work yet" in capsys.readouterr().out
+    assert "no host has received work yet" in capsys.readouterr().out
     hosts(tmp_path / "run", as_json=True)
     assert json.loads(capsys.readouterr().out) == []
 
@@ -125,5 +125,5 @@ def test_the_word_show_may_be_left_out(run: Path) -> None:
 
 @pytest.mark.parametrize("name", ["host-", "host--1", "me", "host-1;"])
 def test_a_ban_names_hosts_as_they_are_shown(name: str, tmp_path: Path) -> None:
-    with pytest.raises(GridError, match="a host is named host-17"):
+    with pytest.raises(GridError, match="as `vcdl hosts` shows it: host-17"):
         ban(("host-1", name), tmp_path, banned=True)

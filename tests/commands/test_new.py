@@ -83,7 +83,7 @@ def test_nothing_is_overwritten(kind: str, here: Path) -> None:
 
 
 def test_a_folder_is_not_called_like_a_job_file(here: Path) -> None:
-    with pytest.raises(RunFolderError, match="give the folder that is made, as mine"):
+    with pytest.raises(RunFolderError, match="give the name of the new folder, such as mine"):
         new("tabular", Path("mine.yaml"))
     assert not list(here.iterdir())
 

@@ -48,15 +48,15 @@ def test_hosts_of_a_file_with_a_deadline(job: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--deadline", "6"], "6h, 90min and 2d are"),
-        (["--deadline", "soon"], "6h, 90min and 2d are"),
+        (["--deadline", "6"], "use 6h, 90min or 2d"),
+        (["--deadline", "soon"], "use 6h, 90min or 2d"),
         (["--fleet", "a", "--hosts", "b"], "choose one"),
         (["--fleet", "a", "--population", "boinc", "--clients", "5"], "choose one"),
         (["--population", "boinc"], "--clients 100,200,500"),
         (["--clients", "100"], "--population boinc"),
         (["--population", "boinc", "--clients", "10,few"], "such as 100,200,500"),
         (["--population", "boinc", "--clients", "0"], "such as 100,200,500"),
-        (["--population", "boinc", "--clients", "5", "--budget-usd", "3"], "leave out -o and --budget-usd"),
+        (["--population", "boinc", "--clients", "5", "--budget-usd", "3"], "remove -o and --budget-usd"),
     ],
 )
 def test_wrong_wishes_are_one_line(
@@ -97,7 +97,7 @@ def test_a_fleet_takes_its_target_from_a_plan(tmp_path: Path) -> None:
     with pytest.raises(FleetError, match="recommends no instances"):
         planned_settings(file)
     file.write_text("{}")
-    with pytest.raises(FleetError, match="is no plan"):
+    with pytest.raises(FleetError, match="is not a plan"):
         planned_settings(file)
 
 

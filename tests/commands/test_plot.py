@@ -58,8 +58,8 @@ def test_a_movie_is_drawn_of_one_run_as_the_ending_says(here: Path, capsys: pyte
     ("words", "told"),
     [
         (["a", "--movie", "a.mp4"], "a.mp4 must end in one of .svg, .gif"),
-        (["a", "b", "--movie", "a.svg"], "--movie is of one run"),
-        (["a", "--movie", "a.svg", "-o", "b.svg"], "without --output"),
+        (["a", "b", "--movie", "a.svg"], "--movie accepts one run"),
+        (["a", "--movie", "a.svg", "-o", "b.svg"], "no --output"),
     ],
 )
 def test_what_a_movie_cannot_be_is_a_usage_error(words: list[str], told: str) -> None:

@@ -43,7 +43,7 @@ def test_a_contrastive_loss_a_metric_and_a_layer_train_from_python(
     model = pairs.build({"first": (64,), "second": (64,)}, 1)
     model.compile(keras.optimizers.Adam(0.003), loss=pairs.contrastive, metrics=[pairs.told_apart])
     arguments: Any = {"epochs": 2, "shards": 2, "workers": 1, "show": False, "data": {"task": "regression"}}
-    with pytest.raises(ModelError, match=r"pairs.Distance': a class of its own"):
+    with pytest.raises(ModelError, match=r"pairs.Distance': a class that is not part of Keras"):
         vcdl.train(model, x, data["y_train"], **arguments)
     run = vcdl.train(model, x, data["y_train"], **arguments, code=OWN, out=tmp_path / "run").wait(show=False)
     assert run.history.history["val_told_apart"][-1] > 0.7
@@ -71,7 +71,7 @@ def test_a_vae_trains_over_a_pool_whose_pilots_were_told_to_run_its_code(
         for where in ((run,), ("vae", "--server", "lab")):
             refused = vcdl_command("worker", *where)
             assert refused.returncode == ExitCode.SERVICE
-            assert "brings code of its own (model > code), which would run here with your rights" in refused.stderr
+            assert "has its own code (model > code), which would run here with your permissions" in refused.stderr
         done = vcdl_command("worker", "vae", "--server", "lab", "--allow-code")
         assert done.returncode == 0, done.stderr
     assert driver.wait(60) == 0

@@ -243,7 +243,7 @@ def test_while_a_region_is_away_lost_instances_are_replaced_in_the_others(tmp_pa
     made = fleet.another_process().reconcile_once()
     assert fleet.cloud.asked == [40, 8], "those of the region that is away count as live"
     assert regions_of(fleet) == ["us-east-1"] * 3 + ["us-west-2"] * 2
-    assert "us-west-2 is away: EndpointConnectionError" in made.lines()
+    assert "us-west-2 is unreachable: EndpointConnectionError" in made.lines()
     fleet.cloud.away_regions = set()
     assert fleet.controller.reconcile_once().lines() == ()
 

@@ -67,7 +67,7 @@ def test_a_pass_and_a_loop_exclude_others_until_their_process_is_killed(
         assert folder.running_pid() == holder.pid
         with pytest.raises(FleetError, match=f"process {holder.pid} has been busy"), folder.one_pass():
             pass
-        with pytest.raises(FleetError, match=f"process {holder.pid} runs the fleet"), folder.running():
+        with pytest.raises(FleetError, match=f"process {holder.pid} already runs the fleet"), folder.running():
             pass
     finally:
         holder.kill()

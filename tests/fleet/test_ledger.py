@@ -163,7 +163,7 @@ def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Pat
     path = tmp_path / "fleet" / "ledger.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff{}\n" + b"".join(lines[1:]))
-    with pytest.raises(FleetError, match="line 2, is no row of a ledger"):
+    with pytest.raises(FleetError, match="line 2, is not a row of a ledger"):
         Ledger(path).history()
 
 
@@ -177,7 +177,7 @@ def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Pat
 )  # fmt: skip
 def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "ledger.jsonl").write_text(line + "\n")
-    with pytest.raises(FleetError, match="line 1, is no row"):
+    with pytest.raises(FleetError, match="line 1, is not a row"):
         Ledger(tmp_path / "ledger.jsonl").history()
 
 
@@ -193,7 +193,7 @@ def test_the_end_of_an_instance_that_was_never_launched_is_passed_over(ledger: L
 def test_a_ledger_that_somebody_replaced_is_an_error(ledger: Ledger, tmp_path: Path) -> None:
     observe(ledger, START_S, instance())
     (tmp_path / "fleet" / "ledger.jsonl").write_bytes(b"")
-    with pytest.raises(FleetError, match="has become shorter"):
+    with pytest.raises(FleetError, match="became shorter"):
         observe(ledger, START_S + 10, instance())
 
 

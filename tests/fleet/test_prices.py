@@ -33,7 +33,7 @@ def test_the_shipped_table_has_the_types_that_fleets_are_made_of_in_several_regi
 @pytest.mark.parametrize("price", ["0", "-0.1", "0.00001", "NaN", "Infinity"])
 @pytest.mark.parametrize("column", ["on_demand_usd_per_h", "spot_usd_per_h"])
 def test_an_implausible_price_is_refused(column: str, price: str) -> None:
-    with pytest.raises(ValueError, match="is no price"):
+    with pytest.raises(ValueError, match="is implausible"):
         replace(ROW, **{column: Decimal(price)})  # type: ignore[arg-type]
 
 
@@ -41,7 +41,9 @@ def test_a_file_with_a_price_of_zero_is_refused_with_its_line(tmp_path: Path) ->
     path = tmp_path / "prices.csv"
     PriceTable.of([ROW, ZONE_A]).write(path)
     path.write_text(path.read_text().replace("0.11", "0"))
-    with pytest.raises(FleetError, match=r"prices\.csv, line 3: not a row of prices \(a price of 0 \$/h is no price"):
+    with pytest.raises(
+        FleetError, match=r"prices\.csv, line 3: not a row of prices \(a price of 0 \$/h is implausible"
+    ):
         PriceTable.read(path)
 
 

@@ -61,8 +61,8 @@ def test_an_implausible_price_is_refused_and_named_and_the_rest_is_taken(path: P
     source = Source([quote("us-east-1a", "0.00001"), quote("us-east-1b", "0"), quote("us-east-1c", "0.12")])
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
     assert came[1:] == [
-        "refused  t3.2xlarge in us-east-1a: a price of 0.00001 $/h is no price: expected 0.0005 to 10000",
-        "refused  t3.2xlarge in us-east-1b: a price of 0 $/h is no price: expected 0.0005 to 10000",
+        "refused  t3.2xlarge in us-east-1a: a price of 0.00001 $/h is implausible: expected 0.0005 to 10000",
+        "refused  t3.2xlarge in us-east-1b: a price of 0 $/h is implausible: expected 0.0005 to 10000",
     ]
     assert {row.spot_usd_per_h for row in PriceTable.read(path).by_key.values()} == {Decimal("0.12")}
 
@@ -71,7 +71,7 @@ def test_a_type_without_a_quote_is_named(path: Path) -> None:
     came = refresh_prices(Source([quote("us-east-1a", "0.11")]), [T3, G4], ["us-east-1"], path, TODAY)
     assert came == [
         f"2 prices written to {path}",
-        "missing  g4dn.xlarge in us-east-1: the older price stays, where there is one",
+        "missing  g4dn.xlarge in us-east-1: the older price is kept if there is one",
     ]
 
 

@@ -46,22 +46,22 @@ def refusal(folder: Path, *overrides: str, text: str = AWS) -> str:
         ("capacity=7", "capacity: expected keys indented below it, got 7"),
         ("cloud=azure", 'cloud: expected one of: aws, gcp; got "azure"'),
         ("cloud=gcp", "gcp_project: is missing; add the id of the GCP project"),
-        ("gcp_project=vcdl-test", "gcp_project: is used with `cloud: gcp` only; remove it"),
+        ("gcp_project=vcdl-test", "gcp_project: is only used with `cloud: gcp`; remove it"),
         ("instances={types: []}", "instances: expected exactly one of types (a list that is not empty), requirements"),
         ("instances.requirements.vcpu=3", "instances > requirements > vcpu: unknown key; did you mean vcpus?"),
         ("instances.types=t3.large", 'instances > types: expected a list of names, such as [a, b], got "t3.large"'),
         ("places=[]", "places: expected a list, each entry with its keys: - {key: value, …}, got a list of 0"),
         ("places=[{region: us-east-1}, {zones: [a]}]", "places > 2 > region: is missing; add it"),
-        ("places=[{region: us-east-1, zones: [a]}]", "places > 1 > zones: is used with `cloud: gcp` only; remove it"),
+        ("places=[{region: us-east-1, zones: [a]}]", "places > 1 > zones: is only used with `cloud: gcp`; remove it"),
         (
             "places=[{region: us-east-1, network: lab}]",
-            "places > 1 > network: is used with `cloud: gcp` only; remove it",
+            "places > 1 > network: is only used with `cloud: gcp`; remove it",
         ),
         ("project.url=boinc.example.org", "project > url: expected the project's URL, http://… or https://…"),
         ("project.account_key=abc", "project > account_key: unknown key; did you mean account_key_env?"),
         ("project.account_key_file=key", "project: expected exactly one of account_key_file, account_key_env"),
         ("tags.Team=a", "tags > Team: expected a key of a-z, 0-9, - and _, beginning with a letter"),
-        ("tags.vcdl-fleet=a", "tags > vcdl-fleet: tags that begin with vcdl- are ours; choose another name"),
+        ("tags.vcdl-fleet=a", "tags > vcdl-fleet: tags that start with vcdl- are reserved; choose another name"),
         ("tags.team=A B", 'tags > team: expected text of a-z, 0-9, - and _, got "A B"'),
         ("budget_usd=0", "budget_usd: expected a number > 0, got 0"),
         ("cooldown_s=0", "cooldown_s: expected a whole number from 30 to 86400, got 0"),
@@ -71,7 +71,7 @@ def refusal(folder: Path, *overrides: str, text: str = AWS) -> str:
             "capacity > unit: expected gpu, as `instances > requirements` allow GPUs",
         ),
         ("idle_shutdown_s=5", "idle_shutdown_s: expected a whole number ≥ 600, got 5"),
-        ("places=[{region: us-east-1}, {region: us-east-1}]", "places > 2 > region: us-east-1 has a place already"),
+        ("places=[{region: us-east-1}, {region: us-east-1}]", "places > 2 > region: us-east-1 already has a place"),
         ("capacity.on_demand={min: 41}", "capacity > on_demand > min: expected at most the target, 40"),
         ("drain_s=7201", "drain_s: expected at most lease_s, 7200 s, got 7201"),
         ("lease_s=86401", "lease_s: expected at most max_life_h, 86400 s, got 86401"),
@@ -94,7 +94,7 @@ def test_all_problems_are_listed_at_once_each_with_its_line(tmp_path: Path) -> N
     ]
     # Problems of the whole file show once its parts are right.
     assert refusal(tmp_path, text=text.replace("typs", "types").replace("max: 20", "max: 40")) == (
-        "fleet.yaml:7: places > 1 > zones: is used with `cloud: gcp` only; remove it"
+        "fleet.yaml:7: places > 1 > zones: is only used with `cloud: gcp`; remove it"
     )
 
 
@@ -123,7 +123,7 @@ def test_the_account_key_comes_from_the_environment_or_a_file(tmp_path: Path) ->
 
 @pytest.mark.parametrize("key", ["", "two words", "naïve", "x" * 129, '"; rm -rf /'])
 def test_a_malformed_account_key_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
-    with pytest.raises(FleetError, match="VCDL_TEST_KEY holds no account key") as caught:
+    with pytest.raises(FleetError, match="VCDL_TEST_KEY contains no account key") as caught:
         settings_of(tmp_path).project.account_key({"VCDL_TEST_KEY": key})
     assert not key or key not in str(caught.value)
 

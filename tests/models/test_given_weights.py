@@ -182,7 +182,7 @@ def test_a_saved_model_is_taken_with_its_weights_and_without_its_optimizer(tmp_p
 def test_a_saved_model_with_code_is_refused_by_its_name_before_keras_sees_it(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: x + 1, name="plus"), a_model()])
     model.save(tmp_path / "m.keras")
-    with pytest.raises(ModelError, match=r"Lambda.*carries code"):
+    with pytest.raises(ModelError, match=r"Lambda.*contains code"):
         build_model(ModelSettings(keras=tmp_path / "m.keras"), (4,), 3)
 
 

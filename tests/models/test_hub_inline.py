@@ -114,7 +114,7 @@ def test_a_lambda_in_front_of_a_backbone_is_what_is_refused_not_the_backbone() -
     inputs = keras.Input((8,), dtype="int32", name="token_ids")
     shifted = keras.layers.Lambda(lambda tokens: tokens + 0, output_shape=(8,), name="shift")(inputs)
     rest = {"segment_ids": keras.ops.zeros_like(inputs), "padding_mask": keras.ops.ones_like(inputs)}
-    with pytest.raises(ModelError, match=r"layer 'shift' is a Lambda: it carries code.*use Keras' own layers"):
+    with pytest.raises(ModelError, match=r"layer 'shift' is a Lambda: it contains code.*use Keras' own layers"):
         inlined(keras.Model(inputs, backbone({"token_ids": shifted, **rest})["pooled_output"]), {})
 
 

@@ -83,10 +83,12 @@ def test_a_folder_that_cannot_travel_is_refused(files: dict[str, str], words: st
 
 def test_no_process_runs_code_that_it_was_not_told_to(tmp_path: Path) -> None:
     text = OwnCode({"mine.py": f"open({str(tmp_path / 'ran')!r}, 'w')"}).with_model(MODEL)
-    with pytest.raises(ModelError, match="the job brings code of its own, and this process runs none: only workers of"):
+    with pytest.raises(ModelError, match="the job has its own code, and this process may not run it: only workers of"):
         load_model(text)
     assert not (tmp_path / "ran").exists()
-    with pytest.raises(ModelError, match=r"a class of its own, and no code.* or let `model > code` send yours"):
+    with pytest.raises(
+        ModelError, match=r"not part of Keras, and clients do not run code.* or let `model > code` send your class"
+    ):
         load_model(MODEL)
 
 
@@ -95,9 +97,9 @@ def test_code_that_was_changed_or_leads_out_is_refused(path: str) -> None:
     own_code.permit()
     raw = json.loads(OwnCode({"mine.py": "x = 1"}).with_model(MODEL))
     raw["own_code"]["files"]["mine.py"] = "x = 2"
-    with pytest.raises(ModelError, match="not what was sent"):
+    with pytest.raises(ModelError, match="does not match its checksum"):
         load_model(json.dumps(raw))
-    with pytest.raises(ModelError, match="not what was sent"):
+    with pytest.raises(ModelError, match="does not match its checksum"):
         load_model(OwnCode({path: "x = 1"}).with_model(MODEL))
 
 

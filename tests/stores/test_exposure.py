@@ -26,9 +26,9 @@ def test_nothing_is_said_of_a_store_that_is_closed(url: str) -> None:
 @pytest.mark.parametrize("host", ["redis.example.org", "10.0.0.5", "192.168.1.2", "[fd00::1]", "localhost.example.org"])
 def test_without_tls_and_password_both_are_said(host: str) -> None:
     assert seen(f"redis://{host}/0") == [
-        f"redis://{host}:6379/0 is reached over a network without TLS: whoever is on the way can read and change the "
+        f"redis://{host}:6379/0 is reached over a network without TLS: anybody on the way can read and change the "
         "weights",
-        f"redis://{host}:6379/0 is reached over a network without a password: whoever reaches it can replace the "
+        f"redis://{host}:6379/0 is reached over a network without a password: anybody who reaches it can replace the "
         "weights",
     ]
 

@@ -285,7 +285,7 @@ def test_a_folder_that_may_not_be_written_is_said(public_folder: Path) -> None:
 def test_a_store_of_another_model_is_refused(tmp_path: Path) -> None:
     new_store(tmp_path, 4)
     for read in (FileStore(tmp_path, 5).read, lambda: FileStore(tmp_path, 5).fold([fold(0)])):
-        with pytest.raises(StoreError, match="holds 32 bytes, this model needs 40"):
+        with pytest.raises(StoreError, match="has 32 bytes, but this model needs 40"):
             read()
     with pytest.raises(StoreError, match="4 weights for a store of 5"):
         FileStore(tmp_path / "new", 5).create(np.ones(4, np.float32))

@@ -60,7 +60,7 @@ def test_a_redis_that_cannot_write_its_append_only_file(disk: Path) -> None:
         store.fold([fold(0, size=_SIZE)])
         filler = fill(disk, but_for_bytes=64 << 10)
         folded, said = until_refused(store, 1)
-        assert "takes no writes now" in said
+        assert "accepts no writes now" in said
         assert "MISCONF" in said
         goes_on(service, store, filler, folded)
 

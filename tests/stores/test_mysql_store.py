@@ -105,7 +105,7 @@ def test_a_job_is_dropped_although_another_transaction_was_in_the_way(mysql_url:
 
 def test_a_database_that_is_not_there_is_named(mysql_url: str, job: str) -> None:
     sql(mysql_url, "GRANT ALL ON nowhere.* TO vcdl@localhost")
-    with pytest.raises(StoreError, match="'nowhere': make it with CREATE DATABASE"):
+    with pytest.raises(StoreError, match="'nowhere': create it with CREATE DATABASE"):
         open_mysql(mysql_url.replace("/vcdl?", "/nowhere?"), job).version()
 
 

@@ -114,7 +114,7 @@ def test_a_redis_user_without_a_right_is_told_which(redis: PrivateServer) -> Non
     tried(redis.url.replace("redis://", "redis://vcdl:p@"))
     for name, rights in {"reads": ("~*", "+@read", "+info"), "elsewhere": ("~other:*", "+@all")}.items():
         client(redis).execute_command("ACL", "SETUSER", name, "on", ">p", *rights)
-        with pytest.raises(StoreError, match=r"does not let this user do that .*stores.md lists"):
+        with pytest.raises(StoreError, match=r"denied this user a permission .*stores.md lists"):
             tried(redis.url.replace("redis://", f"redis://{name}:p@"))
 
 
@@ -124,14 +124,16 @@ def test_a_redis_user_without_a_right_is_told_which(redis: PrivateServer) -> Non
 def test_a_mariadb_user_who_may_only_read_is_told_what_is_missing(mysql_url: str) -> None:
     tried(mysql_url)
     sql(mysql_url, "GRANT SELECT ON vcdl.* TO reader@localhost IDENTIFIED BY 'p'")
-    with pytest.raises(StoreError, match=r"DELETE command denied .* give it SELECT, INSERT, UPDATE, DELETE and CREATE"):
+    with pytest.raises(
+        StoreError, match=r"DELETE command denied .* grant it SELECT, INSERT, UPDATE, DELETE and CREATE"
+    ):
         tried(mysql_url.replace("mysql://vcdl@", "mysql://reader:p@"))
 
 
 def test_a_mariadb_user_who_may_not_make_tables_is_told_so(mysql_url: str) -> None:
     sql(mysql_url, "CREATE DATABASE empty")
     sql(mysql_url, "GRANT SELECT, INSERT, UPDATE, DELETE ON empty.* TO maker@localhost IDENTIFIED BY 'p'")
-    with pytest.raises(StoreError, match=r"CREATE command denied .* give it SELECT"):
+    with pytest.raises(StoreError, match=r"CREATE command denied .* grant it SELECT"):
         tried(mysql_url.replace("mysql://vcdl@", "mysql://maker:p@").replace("/vcdl?", "/empty?"))
 
 

@@ -65,7 +65,9 @@ def test_a_chunk_that_is_gone_or_damaged_is_a_loss_and_restored(
     service.put_chunk(job, 3, damage(service.chunk(job, 3), old, service.chunk(job, 2)))
     store = service.open(job)
     for call in (store.read, store.read_whole, lambda: store.fold([fold(3)])):
-        with pytest.raises(StoreLost, match=r"chunk 3 of job .* is gone or damaged: restore the newest snapshot"):
+        with pytest.raises(
+            StoreLost, match=r"chunk 3 of job .* is missing or damaged: the weights must be restored from a snapshot"
+        ):
             call()
     assert store.restore(2, replayed(1, 2), records)
     assert service.open(job).fold([fold(1), fold(3)])[0] == records[0]
@@ -124,7 +126,7 @@ def test_weights_that_are_gone_are_told_from_a_server_that_is_away_and_restored(
     store.fold([fold(3)])
     assert other.version() == 3
     service.forget()
-    with pytest.raises(StoreLost, match="restore the newest snapshot"):
+    with pytest.raises(StoreLost, match="restored from a snapshot"):
         store.fold([fold(4)])
     assert store.restore(version, snapshot, records)
     assert not other.restore(version, weights(9), ()), "the first one's stands"

@@ -239,7 +239,7 @@ def test_parallel_submissions_are_counted_exactly(tmp_path: Path, monkeypatch: p
         said = [*pool.map(submit, range(30))]
     taken = [name for name in said if name.startswith("away")]
     assert sorted(taken) == sorted(["away", *(f"away-{number}" for number in range(2, 11))])
-    assert {*said} - {*taken} == {"ada has 10 open jobs, and may have 10: wait for one to end"}
+    assert {*said} - {*taken} == {"ada has 10 open jobs, the limit is 10: wait for one to finish"}
     assert submissions._reserved == {}
     _, chunk = sender.put(b"it is over")
     for name in ("failure.txt", "summary.json"):

@@ -211,7 +211,7 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
         of_run.give(Assignment(LATER, "{}", {}))
         assert mailbox.take() is not None
         reached.ask("PUT", f"mailboxes/{pilot}/updates/{LATER}?offset=0", b"damaged")
-        with pytest.raises(OSError, match="damaged on its way"):
+        with pytest.raises(OSError, match="damaged in transit"):
             mailbox.end(LATER, update)
         assert mailbox.end(LATER, update)
 
@@ -277,7 +277,7 @@ def test_a_part_that_is_a_link_is_not_written_through(pool: Pool, port: int, tmp
     (of_run.path / f".{WORKUNIT}.part").symlink_to(mine)  # by a pilot that has the folder
     with pytest.raises(OSError, match="no regular file"):
         reached.ask("PUT", f"mailboxes/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")
-    with pytest.raises(OSError, match="damaged on its way"):
+    with pytest.raises(OSError, match="damaged in transit"):
         reached.ask("PUT", f"mailboxes/{pilot}/endings/{WORKUNIT}", {"sha256": "0" * 64})
     assert mine.read_text() == "mine"
     (beside := tmp_path / "beside").mkdir()

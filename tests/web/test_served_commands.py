@@ -78,7 +78,7 @@ def test_commands_are_the_same_at_a_service(
         assert "t3.2xlarge" in with_fleet[1]
         assert said("plan", new, "one", "--fleet", "fleet")[:2] == with_fleet[:2]
         assert "there is no fleet 'other' at this service, only fleet" in said("plan", "one", "--fleet", "other")[2]
-        assert "compare at a service takes no job file" in said("compare", new)[2]
+        assert "compare at a service does not accept a job file" in said("compare", new)[2]
         assert not list((runs / ".service").glob("looked-at-*"))
         assert json.loads(said("jobs", "--json")[1])[0]["job"] == "paused"
         assert said("jobs")[1].splitlines()[1].split()[:3] == ["paused", "paused", "2/2"]
@@ -116,7 +116,9 @@ def test_commands_are_the_same_at_a_service(
     ids=str,
 )
 def test_what_is_not_in_the_table_is_refused(request_: CommandRequest) -> None:
-    with pytest.raises(Exception, match=r"at a service|a service runs no|may be|writes no|cannot be|of the server"):
+    with pytest.raises(
+        Exception, match=r"at a service|a service does not run|may be|cannot write|cannot be|of the server"
+    ):
         served_command(request_, Role.SUBMITTER)
 
 
@@ -125,7 +127,7 @@ def test_a_new_job_is_planned_for_a_submitter_alone_and_as_one_that_is_sent(tmp_
     client = asking(tmp_path, logged_in=False)
     new = {"job": json.dumps({"name": "away", "model": {"builtin": "mlp"}, "data": {"from": "/etc/passwd"}})}
     for role, status, words in (
-        (Role.READER, 403, "may not send a job"),
+        (Role.READER, 403, "may not submit a job"),
         (Role.SUBMITTER, 422, "leads out of the job"),
     ):
         of_role(tmp_path, client, "ada", role)
@@ -173,7 +175,7 @@ def test_a_job_with_code_of_its_own_is_neither_resumed_nor_exported_here(tmp_pat
     ):
         assert answer.status_code == 409
         assert answer.json()["detail"] == (
-            "demo brings code of its own, and a service runs none: use `vcdl` on its machine"
+            "demo has its own code, which a service does not run: use `vcdl` on the machine"
         )
     assert not (folder.path / "resume.log").exists()
 

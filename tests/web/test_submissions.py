@@ -82,7 +82,7 @@ def test_the_same_key_submits_once_and_another_takes_the_next_name(sender: Sende
     assert sender.send({**JOB, "seed": 2})[0] == 422  # another job with this key
     assert sender.send(JOB, "key-67890") == (202, "away-2")
     assert sender.client.get(f"{API}/jobs/away-2").json() == {"job": "away-2", "state": "beginning"}
-    assert "about to begin" in sender.client.post(f"{API}/jobs/away-2/stop").json()["detail"]
+    assert "about to start" in sender.client.post(f"{API}/jobs/away-2/stop").json()["detail"]
     page = sender.client.get("/jobs/away-2").text
     assert '<meta http-equiv="refresh" content="3">' in page
     _fails(sender, "away-2", "no <b>disk")
@@ -112,7 +112,7 @@ def test_whoever_holds_the_most_makes_room_and_shuts_nobody_out(tmp_path: Path) 
     for age_s, name in enumerate((third, second, first)):
         path = next((tmp_path / "chunks").rglob(name))
         os.utime(path, (time.time() - age_s - 1,) * 2)
-    with pytest.raises(RunFolderError, match="no room"):
+    with pytest.raises(RunFolderError, match="no space for more data"):
         put("hog", b"4")
     mine = put("ada", b"1")
     assert store.missing("hog", [first, second, third]) == [first]
@@ -240,7 +240,7 @@ def test_the_data_of_a_submitters_open_jobs_are_bounded(sender: Sender, monkeypa
     job = {**JOB, "data": {"npz": "data.npz", "shards": 4}}
     files = {"data.npz": [sender.put(bytes(4000))[1]]}
     assert sender.send(job, files=files) == (202, "away")
-    assert "may hold 8.0 MiB of data" in sender.send(job, "key-third", files)[1]
+    assert "may use 8.0 MiB" in sender.send(job, "key-third", files)[1]
 
 
 def test_a_wrong_key_is_refused_without_the_servers_path(sender: Sender) -> None:
@@ -298,7 +298,7 @@ def test_a_token_without_an_account_and_a_service_without_a_project_keep_no_job(
     sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = {**JOB, "boinc": {"account": "own"}}
-    assert "no BOINC project is behind this service" in sender.send(job)[1]
+    assert "this service has no BOINC project" in sender.send(job)[1]
     assert "this token of ada is of no BOINC account" in _with_account(tmp_path, monkeypatch, None).send(job)[1]
 
 
@@ -318,7 +318,7 @@ def test_the_money_of_a_fleet_is_planned_and_bounded(tmp_path: Path, monkeypatch
     assert sender.send(JOB, "key-third") == (
         422,
         "this job would cost about 4.00 $, and ada has 2.00 $ left of 10.00 $: "
-        "give it fewer epochs, or ask the operator for a token with more",
+        "give it fewer epochs, or ask the operator for a token with a larger budget",
     )
     assert Accounts(sender.runs).planned_usd("ada") == 8.0
     make_run(sender.runs / "away").prepared_file.touch()

@@ -108,7 +108,7 @@ def script(kind: str, run: Path) -> str:
     """
     run = run.resolve()
     if not str(run).isprintable():
-        raise RunFolderError(f"{str(run)!r} contains a character that a script cannot contain: rename the folder")
+        raise RunFolderError(f"{str(run)!r} contains a character that is not allowed in a script: rename the folder")
     # HTCondor expands `$(…)` and ends an argument at a quote: a folder's name must do neither.
     in_condor = str(run).replace("'", "''").replace('"', '""').replace("$", "$(DOLLAR)")
     return _SCRIPTS[kind].format(

@@ -87,7 +87,7 @@ def test_an_operator_bans_a_host_on_its_page_and_a_ban_by_hand_is_told(world: Wo
     page = client.get("/hosts").text
     assert "banned" in page
     assert 'formaction="/hosts/host-1/unban"' in page
-    assert look() == "host host-1: banned: BOINC's scheduler turns it away"
+    assert look() == "host host-1: banned: BOINC's scheduler refuses it"
     assert look() == ""
     assert client.post("/hosts/host-77/ban", data={"csrf": csrf_of(page)}).status_code == 409
     assert client.post("/hosts/host-1/unban", data={"csrf": csrf_of(page)}).status_code == 303

@@ -87,7 +87,7 @@ def test_gpu_requirements_choose_only_gpus_that_cuda_runs_on(provider_of: Provid
         ([f"image={UBUNTU.replace('amd64', 'arm64')}", EIGHT], "is for arm64"),
         (
             ["instances.types=[g4dn.xlarge, m5.2xlarge]"],
-            "g4dn.xlarge: the GPUs are used with `capacity > unit: gpu` only",
+            "g4dn.xlarge: GPUs are used only with `capacity > unit: gpu`",
         ),
         (["image=something"], "neither an AMI's id .* nor OWNER/NAME"),
     ],
@@ -98,7 +98,7 @@ def test_unknown_things_are_named_with_what_to_change(provider_of: Providers, ch
 
 
 def test_a_region_that_the_account_has_not_enabled_is_named(provider_of: Providers) -> None:
-    with pytest.raises(FleetError, match="af-south-1: this account has not enabled such a region"):
+    with pytest.raises(FleetError, match="af-south-1: this account has not enabled this region"):
         provider_of("places=[{region: us-east-1}, {region: af-south-1}]").find()
 
 

@@ -69,7 +69,7 @@ def test_the_fleet_file_of_the_documentation_has_pools(gce: FakeGce, tmp_path: P
         ),
         (
             "instances.types=[t3_2xlarge]",
-            "'t3_2xlarge' is no machine type of Compute Engine; expected one such as n2-standard-8",
+            "'t3_2xlarge' is not a machine type of Compute Engine; expected one such as n2-standard-8",
         ),
         (
             "instances={requirements: {vcpus: {min: 999}}}",

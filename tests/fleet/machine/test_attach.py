@@ -48,4 +48,4 @@ def test_the_key_stays_on_the_machine(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize("url", ["boinc.example.org", "http://a/$(reboot)"])
 def test_what_a_shell_would_run_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(["client", "attach-script", url, "--key-file", "weak"]) == ExitCode.FLEET
-    assert "no URL of a project" in capsys.readouterr().err
+    assert "not the URL of a project" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_cloud_init_reads_what_the_metadata_of_gcp_hold(tmp_path: Path) -> None:
 
 def test_more_than_aws_takes_is_refused_before_a_launch(tmp_path: Path) -> None:
     long = incompressible(40_000)
-    with pytest.raises(FleetError, match="AWS takes 16384") as refused:
+    with pytest.raises(FleetError, match="AWS accepts 16384") as refused:
         user_data(settings_of(tmp_path), long)
     assert long[:40] not in str(refused.value)
 
