@@ -77,7 +77,7 @@ def test_nothing_is_overwritten(kind: str, here: Path) -> None:
     else:
         mine = here / "mine"
         mine.write_text("mine")
-    with pytest.raises(RunFolderError, match="mine is there and is not empty: choose another folder"):
+    with pytest.raises(RunFolderError, match="mine already exists and is not empty: choose another folder"):
         new("tabular", Path("mine"))
     assert mine.read_text() == "mine"
 

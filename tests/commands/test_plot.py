@@ -34,7 +34,7 @@ def texts(path: Path) -> list[str]:
 
 def test_a_run_without_a_measured_epoch_is_named(here: Path) -> None:
     make_run(here / "young", recorded(FIRST_SESSION[:5]), finished=False)
-    with pytest.raises(RunFolderError, match="young has no epoch that is finished and measured yet"):
+    with pytest.raises(RunFolderError, match="young has no epoch that is finished and evaluated yet"):
         plot([Path("young")])
 
 

@@ -27,7 +27,7 @@ def offered(path: Path, *settings: str, prices: PriceTable = PRICES, units: int 
 def test_an_unknown_spot_price_is_at_most_the_list_price_and_saves_nothing_known(tmp_path: Path) -> None:
     found = offered(tmp_path, prices=PriceTable.shipped())
     assert found.spot[0].is_listed
-    assert "spot prices: at most the list prices count" in found.notes(settings_of(tmp_path))[0]
+    assert "spot prices: list prices are used as an upper bound" in found.notes(settings_of(tmp_path))[0]
 
 
 def test_an_instance_trains_as_many_subtasks_as_have_its_units(tmp_path: Path) -> None:

@@ -36,5 +36,5 @@ def test_a_project_that_is_away_is_refused_without_the_key() -> None:
 
 def test_what_is_no_project_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vcdl.fleet.project._page", lambda url: "This domain is for sale.")
-    with pytest.raises(FleetError, match="is no BOINC project"):
+    with pytest.raises(FleetError, match="is not a BOINC project"):
         weak_key(url, WEAK)

@@ -304,7 +304,7 @@ def test_weights_that_were_deleted_are_lost_and_are_restored_for_everybody_who_h
     else:
         shutil.rmtree(deleted)
     for read in (ours.read, another.read_whole, FileStore(tmp_path / "store", 4).read):
-        with pytest.raises(StoreLost, match=r"is gone"):
+        with pytest.raises(StoreLost, match=r"is missing"):
             read()
     record = Applied(subtask(0), "workunit", 2, 0, 0.5)
     ours.restore(2, replayed(2, 4), [record])

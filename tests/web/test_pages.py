@@ -251,9 +251,7 @@ def test_a_job_that_is_run_but_stands_still_says_so(tmp_path: Path) -> None:
     with RunLock(run):
         page = asking(tmp_path).get("/jobs/demo").text
     assert ">running</span>" in page
-    assert re.search(
-        r"Nothing has happened since [-\d :]+, \d+ h \d+ min ago: it is run, but no host brings work", page
-    )
+    assert re.search(r"Nothing has happened since [-\d :]+, \d+ h \d+ min ago: no host uploads results", page)
 
 
 def test_the_list_says_on_which_jobs_nobody_works(tmp_path: Path) -> None:

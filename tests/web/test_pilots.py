@@ -134,7 +134,7 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, port: int,
         with pytest.raises(OSError, match=r"no file|no such page"):
             reached.copy(path, tmp_path / "stolen")
     for role in (Role.READER, Role.SUBMITTER):
-        with pytest.raises(VcdlError, match="this needs the role operator"):
+        with pytest.raises(VcdlError, match="this requires the role operator"):
             remote(pool, port, role).read_driver()
     mailbox, of_run = reached.mailbox("a"), PoolFolder.of(pool.served.folder.path).mailbox("a")
     with pytest.raises(FileNotFoundError, match="knows no pilot a"):
@@ -149,7 +149,7 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, port: int,
     assert mailbox.take() == task
     mailbox.forget(task.workunit)
     assert mailbox.take() is None
-    with pytest.raises(OSError, match="no name of a pilot"):
+    with pytest.raises(OSError, match="not a valid name of a pilot"):
         reached.mailbox(".hidden").make()
     with pytest.raises(OSError, match="is not the name of a workunit"):
         reached.mailbox("a").end("nothing", None)
@@ -198,7 +198,7 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
             answer = reached.ask("PUT", f"{place}?offset=0", content[: 1 << 20])
             assert answer == {"mailbox": True, "size_bytes": 1 << 20}
         assert reached.ask("PUT", f"{place}?offset={(1 << 20) + 9}", b"late")["size_bytes"] == 1 << 20
-        with pytest.raises(OSError, match="no update of this job is as large"):
+        with pytest.raises(OSError, match="this is larger than any update of this job"):
             reached.ask("PUT", f"{place}?offset={1 << 30}", b"x")
         proxy.cut()
         with pytest.raises(OSError, match="does not answer"):
@@ -225,7 +225,7 @@ def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(p
     reached = remote(pool, port, Role.WORKER)
     reached.read_driver()
     for name in ("a", f"{id_of(RemotePool(client, 'served'))}.a", id_of(reached)):
-        with pytest.raises(VcdlError, match="is no pilot of lab"):
+        with pytest.raises(VcdlError, match="is not a pilot of lab"):
             reached.mailbox(name).make()
     for number in range(64):
         reached.mailbox(named(reached, str(number))).make()
@@ -236,7 +236,7 @@ def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(p
     rung = {message.pilot for message in PoolFolder.of(pool.served.folder.path).rung()}
     assert rung == {named(reached, str(number)) for number in range(64)}
     for odd in ({"fraction": 2.0}, {"bytes_down": -1}, {"beat": "x"}, {"training": "\ud800"}):
-        with pytest.raises(OSError, match="no message of a pilot"):
+        with pytest.raises(OSError, match="not a valid message of a pilot"):
             reached.ask("PUT", f"heartbeats/{named(reached, '1')}", {"beat": 1, **odd})
 
 
@@ -267,7 +267,7 @@ def test_half_of_a_pair_of_surrogates_is_no_bug(pool: Pool, port: int) -> None:
         (f"endings/{WORKUNIT}", {"reason": "\ud800"}),
     ):
         place = path if path.startswith("heartbeats") else f"mailboxes/{pilot}/{path}"
-        with pytest.raises(OSError, match=r"no message of a pilot|valid string"):
+        with pytest.raises(OSError, match=r"not a valid message of a pilot|valid string"):
             reached.ask("PUT", place, body)
 
 

@@ -92,7 +92,7 @@ def test_commands_are_the_same_at_a_service(
         assert wait_until(lambda: not list((runs / ".service" / "outputs").iterdir()), 10)
         assert said("watch", "one")[1].splitlines()[0] == "one on lab: finished"
         code, _, told = said("status", "one", "--fleet", "fleet.yaml")
-        assert (code, told) == (3, "vcdl: error: status at a service has no --fleet: it takes --json\n")
+        assert (code, told) == (3, "vcdl: error: status at a service does not accept --fleet, only: --json\n")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_new_job_is_planned_for_a_submitter_alone_and_as_one_that_is_sent(tmp_
     new = {"job": json.dumps({"name": "away", "model": {"builtin": "mlp"}, "data": {"from": "/etc/passwd"}})}
     for role, status, words in (
         (Role.READER, 403, "may not submit a job"),
-        (Role.SUBMITTER, 422, "leads out of the job"),
+        (Role.SUBMITTER, 422, "refers to something outside of the job"),
     ):
         of_role(tmp_path, client, "ada", role)
         answer = client.post(f"{API}/plan", json={"arguments": ["one"], "new": new})

@@ -299,7 +299,7 @@ def test_a_token_without_an_account_and_a_service_without_a_project_keep_no_job(
 ) -> None:
     job = {**JOB, "boinc": {"account": "own"}}
     assert "this service has no BOINC project" in sender.send(job)[1]
-    assert "this token of ada is of no BOINC account" in _with_account(tmp_path, monkeypatch, None).send(job)[1]
+    assert "this token of ada has no BOINC account" in _with_account(tmp_path, monkeypatch, None).send(job)[1]
 
 
 def test_the_money_of_a_fleet_is_planned_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +327,7 @@ def test_the_money_of_a_fleet_is_planned_and_bounded(tmp_path: Path, monkeypatch
     more = {"arguments": ["away"], "options": {"--set": ["stop.epochs=900"]}}
     assert "within ada's budget" in sender.client.post(f"{API}/commands/resume", json=more).json()["detail"]
     planned["recommended"] = "nothing"
-    assert "cannot be planned" in sender.send(JOB, "key-fourth")[1]
+    assert "cannot be forecast" in sender.send(JOB, "key-fourth")[1]
     Accounts(sender.runs).costs_nothing("away-2")  # it did not begin
     planned["recommended"] = "3 × t3"
     assert sender.send(JOB, "key-fifth") == (202, "away-3")

@@ -350,7 +350,7 @@ class FleetSettings(Section):
         place, is_gcp = self.places[number], self.cloud == "gcp"
         for key, owner in _KEYS_OF_ONE_CLOUD.items():
             if getattr(place, key) and self.cloud != owner and self.cloud in _KEYS_OF_ONE_CLOUD.values():
-                yield Problem(("places", number, key), f"is used with `cloud: {owner}` only; remove it")
+                yield Problem(("places", number, key), f"is only used with `cloud: {owner}`; remove it")
         if place.region in [one.region for one in self.places[:number]]:
             yield Problem(("places", number, "region"), f"{place.region} already has a place")
         if is_gcp and any(not zone.startswith(f"{place.region}-") for zone in place.zones):

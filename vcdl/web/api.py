@@ -26,6 +26,7 @@ from vcdl.web.submissions import SentFile
 
 router = APIRouter(prefix="/api/v1", tags=["v1"])
 _MOST_EVENTS = 1000
+"""Events in one answer, so that its size is limited; a client asks for the next ones with `after`."""
 _PING_S = 15.0
 _QUICK_S = 15.0
 """Seconds after which a running command sends spaces, and between two of them, because proxies give up after sixty

@@ -100,7 +100,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         return _answer(request, 500, words, code)
 
     # Starlette runs the middleware that was added last first. So the guard comes before the answers of the last second:
-    # nobody gets an answer without permission.
+    # an answer that was kept is never sent to a caller without permission.
     app.add_middleware(RecentAnswers)
     app.add_middleware(Guard, service=service, hosts=hosts)
     return app

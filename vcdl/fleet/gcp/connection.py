@@ -175,7 +175,7 @@ def _mapped() -> Iterator[None]:
         reason = str(first.get("reason") or error.reason or "")
         words = str(first.get("message") or error.message)
         raise refusal(kind_of(reason, status), f"{status} {reason}: {words}", status) from error
-    # Handle this before GoogleAuthError, of which TransportError is a subclass: a network failure is not a problem of
+    # Handle this before its base class GoogleAuthError: a network failure is not a problem of
     # credentials.
     except (TransportError, requests.RequestException) as error:
         raise refusal(ProblemKind.UNAVAILABLE, f"cannot be reached: {error}") from error
