@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from vcdl.errors import JobError, Unavailable
 
 AT_ONCE = 2
-"""Submissions that are checked simultaneously: two, because with only one a job whose check takes three minutes would block
-all others, and each check is a process that imports Keras."""
+"""Submissions that are checked simultaneously: two, because with only one a job whose check takes three minutes would
+block all others, and each check is a process that imports Keras."""
 MOST_WAITING = 100
 """Submissions that wait: at some six seconds each the last one waits for five minutes."""
 RETRY_S = 10
