@@ -26,7 +26,8 @@ _MODULE_OF_A_TIER = re.compile(rf"^pytestmark = .*\bpytest\.mark\.({'|'.join(TIE
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name, what in {**TIERS, QUICK: "in none of the tiers above"}.items():
+    more = {QUICK: "in none of the tiers above", "sampled(n)": "only every n-th of its cases is not nightly"}
+    for name, what in {**TIERS, **more}.items():
         config.addinivalue_line("markers", f"{name}: {what}")
     guard.install()
     use_profile(quick=config.option.markexpr == QUICK)
@@ -46,6 +47,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Mark each test with what its tiers imply, before pytest selects by markers; arrange those that are left."""
+    _leave_to_nightly(items)
     for item in items:
         for tier in {tier for marker in _markers(item) for tier in IMPLIED.get(marker, ())}:
             item.add_marker(tier)
@@ -54,6 +56,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     yield
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = _arranged(items, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+
+
+def _leave_to_nightly(items: list[pytest.Item]) -> None:
+    """Of a test that is marked `sampled(n)`, mark all but the first of each n cases as nightly."""
+    for _, cases in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        for number, case in enumerate(cases):
+            marker = case.get_closest_marker("sampled")
+            if marker is not None and number % marker.args[0] != 0:
+                case.add_marker("nightly")
 
 
 _LAST = 4

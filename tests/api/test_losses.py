@@ -72,6 +72,7 @@ CASES: dict[str, tuple[Callable[[], Any], Any, Any, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_the_losses_of_training_and_measuring_are_those_of_keras(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

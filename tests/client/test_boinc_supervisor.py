@@ -180,6 +180,7 @@ def test_the_training_quits_when_the_clients_process_is_gone(
         wait_for(lambda: supervisor.request() is Request.QUIT)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("known_pid", "silence"), [(False, "_SILENCE_S"), (True, "_SILENCE_WITH_PID_S")])
 def test_the_training_quits_when_there_are_no_heartbeats(

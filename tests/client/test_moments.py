@@ -41,6 +41,7 @@ class Work:
         return self.trainer.finish()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda named: named.name)
 def test_two_subtasks_with_all_moments_are_one(optimizer: Named, tmp_path_factory: pytest.TempPathFactory) -> None:
     work = Work(tmp_path_factory, optimizer, "all")

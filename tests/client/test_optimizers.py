@@ -33,6 +33,7 @@ def trainer(name: str) -> Trainer:
     return Trainer(model().to_json(), Training(Named(name), rate, 8, 1, loss, share_optimizer_state="auto"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(set(NAMES) - REFUSED))
 def test_an_optimizer_learns_from_subtask_to_subtask_at_its_own_rate(name: str) -> None:
     rng = np.random.default_rng(1)

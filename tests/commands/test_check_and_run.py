@@ -275,6 +275,7 @@ def refusal(act: Callable[[], Any]) -> str:
     return ""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.word])
 def test_what_check_refuses_a_run_refuses_with_the_same_line(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -287,6 +288,7 @@ def test_what_check_refuses_a_run_refuses_with_the_same_line(name: str, tmp_path
     assert {entry.name for entry in tmp_path.iterdir()} - {"__pycache__"} == before, "nothing is left behind"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.word])
 def test_what_check_accepts_begins(name: str, tmp_path: Path) -> None:
     path = job_file(tmp_path, CASES[name])

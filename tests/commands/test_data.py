@@ -78,6 +78,7 @@ def test_samples_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert Image.open(tmp_path / "samples.png").size == (800, 400)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.keras
 @pytest.mark.parametrize("make", [table, arrays, pictures, text, lines], ids=lambda make: make.__name__)
 def test_each_kind_gets_a_job_in_order(make: object, tmp_path: Path) -> None:

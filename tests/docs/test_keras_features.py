@@ -88,6 +88,7 @@ def told(model: Any) -> Any:
     return model.predict(DIGITS, verbose=0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("title", [title for title, blocks in RECIPES.items() if blocks])
 def test_each_recipe_predicts_what_the_model_does(title: str, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

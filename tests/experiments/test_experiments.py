@@ -17,6 +17,7 @@ PART = {"hostile": ["^digits|(honest|statistics).*off", "honest|[23] of 10, (1|1
 TRAINED = [name for name in NAMES if experiment(name).variants]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "job"),
@@ -30,6 +31,7 @@ def test_every_variant_s_settings_are_ones_that_job_and_fleet_take(name: str, jo
     assert {run.job.stop.target_accuracy for run in runs} == {None}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_run_has_a_folder_of_its_own_and_differs_from_the_others(name: str, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_so_do_all_rules_and_codecs(tmp_path: Path, setting: str) -> None:
     assert replayed(simulated(tmp_path / "run", "retention.uploads=all", setting)).is_the_runs_own
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "settings",
     [

@@ -157,6 +157,7 @@ SEEN_BEFORE = [("die", 0, 3), ("snapshot", 0, 0), ("put back", 1, 0), ("fold", 1
 """The journal knows nothing of the versions that the store lost, but a snapshot of one is there."""
 
 
+@pytest.mark.sampled(2)
 @given(steps=STEPS, servers=st.integers(2, MOST_SERVERS))
 @example(steps=LOST_TWICE, servers=2)
 @example(steps=PUT_BACK_WITHOUT_ROWS, servers=2)

@@ -60,6 +60,7 @@ def test_weights_in_each_kind_of_file_are_taken(form: str, tmp_path: Path) -> No
     np.testing.assert_array_equal(built.weights, flat(a_model()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("units", "outputs", "layer"), [(7, 3, "dense_1"), (6, 2, "output")])
 def test_weights_of_another_model_are_refused_with_the_layer_that_does_not_fit(

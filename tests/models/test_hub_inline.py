@@ -16,6 +16,7 @@ OFTEN = ("Albert", "Bert", "GPT2", "Llama", "MiT", "RoformerV2", "SwinTransforme
 """A kind of each: shared layers, several inputs, causal masks, rotary positions, dropped paths, refusals, windows."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OFTEN)
 def test_a_backbone_of_keras_own_layers_predicts_the_same_or_is_refused(name: str) -> None:
     _check(name)

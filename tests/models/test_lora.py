@@ -135,6 +135,7 @@ def came_in(way: str, folder: Path, model: Any) -> BuiltModel:
     return build_model(ModelSettings(**ways[way]), (6,), 3, seed=2)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["keras", "weights.h5", "keras as weights", "npz", "json alone", "python"])
 def test_the_matrices_of_a_users_own_model_are_trained_whichever_way_it_comes_in(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,7 @@ def matrices(*names: str) -> set[str]:
     return {f"{name}/{what}" for name in names for what in ("lora_kernel_a", "lora_kernel_b", "bias")}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["multi_head", "grouped"])
 @pytest.mark.parametrize("patterns", [("query*", "value*"), ("block/attention/[qv]*",)])
 def test_patterns_name_projections_inside_attention(kind: str, patterns: tuple[str, ...], tmp_path: Path) -> None:
@@ -79,6 +80,7 @@ def test_patterns_name_projections_inside_attention(kind: str, patterns: tuple[s
     np.testing.assert_allclose(told(loaded), told(given), atol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("patterns", "adapted"),
     [
@@ -114,6 +116,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_a_model_is_trained_and_merged_into_a_plain_one_that_predicts_the_same(
     settings: dict[str, Any], tmp_path: Path
@@ -169,6 +172,7 @@ def users_own(quantized: bool) -> Any:
     return model
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("way", ["python", "vcdl.train"])
 def test_a_users_own_settings_inside_attention_are_kept(

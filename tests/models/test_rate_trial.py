@@ -60,6 +60,7 @@ def test_a_rate_at_which_everything_diverges_is_not_raised(tmp_path: Path) -> No
     assert run.prepared.short_job_boost == 1.0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.keras
 @pytest.mark.parametrize(
     ("lengths", "learnt_at_last", "factor"),

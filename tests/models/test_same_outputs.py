@@ -197,6 +197,7 @@ def test_the_cases_are_all_layers_of_the_list() -> None:
     assert set(CASES) - set(ADAPTED) == LAYERS - {"InputLayer"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_client_evaluator_and_export_say_the_same(name: str, tmp_path: Path) -> None:
     given, x = case_of(name)
@@ -243,6 +244,7 @@ def test_no_operation_has_a_state() -> None:
             assert not any(hasattr(operation, part) for part in ("finalize_state", "load_own_variables")), name
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["keras", "weights.h5", "keras as weights", "npz", "python"])
 def test_an_adapted_normalization_normalises_whichever_way_it_comes_in(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ X = RNG.normal(size=(400, 4)).astype(np.float32)
 PLAIN = (X @ np.array([0.5, -0.5, 0.5, 0.4]) + RNG.normal(0, 0.1, 400)).astype(np.float32)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("optimizer", "scale", "offset"), [("adam", 1e5, 3e5), ("sgd", 1e5, 3e5), ("adam", 1e-5, 0.0)])
 def test_a_job_learns_targets_of_any_scale_and_tells_them_in_their_unit(
     optimizer: str, scale: float, offset: float, tmp_path: Path

@@ -33,6 +33,7 @@ def trained(model: BuiltModel) -> set[str]:
     return {weight.path.split("/")[-2] for weight in load_model(model.json).trainable_weights}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [

@@ -258,6 +258,7 @@ def test_the_exported_model_scores_what_the_evaluator_measured(
     assert part.evaluated != whole.evaluated
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ["several inputs", "an autoencoder", "batch normalisation, of bytes"])
 def test_a_model_of_any_kind_scores_as_it_was_measured(case: str, tmp_path: Path) -> None:
     import keras

@@ -60,6 +60,7 @@ def statistics_of(run: Run, model: Any) -> Vector:
     return np.concatenate([vector[begin:end] for begin, end in run.layout.model.statistics])
 
 
+@pytest.mark.sampled(2)
 def test_hostile_statistics_do_not_reach_an_evaluation(run: Run, evaluator: Evaluator) -> None:
     assert measured(run, evaluator, HOSTILE) == measured(run, evaluator, HONEST)
 

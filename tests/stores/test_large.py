@@ -58,6 +58,7 @@ def _in_a_process(work: Callable[..., T], *arguments: Any) -> T:
         return process.submit(work, *arguments).result()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("store", ["file", on_server("redis"), on_server("mysql")])
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ def test_a_boundary_keeps_the_weights_alone(open_store: OpenStore) -> None:
     }
 
 
+@pytest.mark.sampled(3)
 def test_more_than_a_block_comes_to_the_same_as_all_at_once(open_store: OpenStore) -> None:
     size = FOLD_BLOCK + 7
     store = created(open_store, MEASURED, size=size)

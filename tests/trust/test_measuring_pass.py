@@ -178,6 +178,7 @@ def test_a_client_that_learned_nothing_changes_no_measure(tmp_path: Path) -> Non
     np.testing.assert_allclose(bench.store.read()[1] - bench.base, 0.5 * step(1), rtol=0.01, atol=1e-5)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in CODECS if name != "float32"])
 @pytest.mark.parametrize(
     ("number", "length", "first"),
