@@ -96,7 +96,11 @@ def read_split(path: Path) -> tuple[Array, Array]:
 
 
 def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
-    """Return `x`, memory-mapped unless compressed, and `y` of such a file. Raises DataError, FileUnavailable."""
+    """Return `x` and `y` of a shard or of held-out samples, with `x` memory-mapped unless it is compressed.
+
+    Raises:
+        DataError, FileUnavailable: The file is damaged, or cannot be read now.
+    """
     with _opened(path) as file:
         try:
             x = file.mapped("x")
@@ -129,7 +133,7 @@ def _inputs_of(file: NpzFile, path: Path) -> Array:
 
 
 def read_weights_of(path: Path) -> Array | None:
-    """Return the weight of each sample of such a file, or None if all are equal.
+    """Return the weight of each sample of a shard or of held-out samples, or None if all are equal.
 
     Raises:
         DataError, FileUnavailable: The file is damaged, or cannot be read now.
@@ -209,7 +213,7 @@ def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Par
 def _refuse_several(x: Array, path: Path) -> None:
     """Refuse several inputs where only one is possible. Raises DataError."""
     if x.dtype.names is not None:
-        raise DataError(f"{path.name}: data > task: autoencoder has one input, and here are {len(x.dtype.names)}")
+        raise DataError(f"{path.name}: data > task: autoencoder takes one input, not {len(x.dtype.names)}")
 
 
 def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
@@ -286,7 +290,7 @@ def _array(file: NpzFile, name: str, path: Path) -> Array:
     """Read an array.
 
     Raises:
-        DataError: The array is damaged, or larger than the free memory; Linux would kill this process.
+        DataError: The array is damaged, or larger than the free memory, so that Linux would kill this process.
     """
     try:
         header = file.header(name)
@@ -300,7 +304,9 @@ def _array(file: NpzFile, name: str, path: Path) -> Array:
         raise _damaged(name, path, error) from error
     except MemoryError as error:
         gib = needed_bytes / 2**30
-        raise DataError(f"{path.name}: {name} needs {gib:.1f} GiB of memory, more than is free: take a part") from error
+        raise DataError(
+            f"{path.name}: {name} needs {gib:.1f} GiB of memory, more than is free: use fewer samples"
+        ) from error
 
 
 def _header(file: NpzFile, name: str, path: Path) -> ArrayHeader:

@@ -25,16 +25,20 @@ _DATE = "date, as year, month and weekday"
 _MOST_VALUES = 1000
 """Different values of a column that are counted, so that memory stays bounded; a column of more has no classes."""
 _MOST_CATEGORIES = 50
+"""Most values of a column of text that a suggested job uses, because each value becomes an input of its own."""
 _MOST_CLASSES = 100
+"""Different whole numbers above which a suggested job predicts a quantity and not classes."""
 _FEW_CLASSES = 10
-"""Number of whole numbers up to which they are taken for classes in a table of any length."""
+"""Different whole numbers up to which they are taken for classes, however short the table is."""
 _SHOWN = 6
+"""Most common values that the line of a column lists."""
 _LARGE_GROUP_BYTES = 256 * 2**20
+"""Size of a row group above which `notes_of` warns, because a reader has parts of a row group in memory."""
 
 
 @dataclass
 class ColumnFacts:
-    """One column of a table, while its values are counted."""
+    """Statistics of a column, updated while its table is read."""
 
     name: str
     kind: str
@@ -91,12 +95,12 @@ class ColumnFacts:
 
     @property
     def is_mostly_new(self) -> bool:
-        """Whether the counted values, text or whole numbers, are more than half as many as their rows."""
+        """Whether values hardly repeat: there are more than ten, and more than one for every two rows."""
         return len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
 
     @property
     def hardly_repeats(self) -> bool:
-        """Whether the column is text and has more different values than half of its rows."""
+        """Whether the column is text whose values hardly repeat, so that they are no classes."""
         return self.kind == "text" and self.is_mostly_new
 
     @property
