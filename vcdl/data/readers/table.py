@@ -220,7 +220,7 @@ class _Columns:
 
     @property
     def types(self) -> dict[str, Any]:
-        """Types in which the columns of text files are read. Types inferred from the first lines may not fit later ones."""
+        """Types in which columns of text files are read; those inferred from the first lines may not fit later ones."""
         pa = arrow()
         wanted = {
             name: pa.string() if name in self._listed else kind if is_date(kind) else as_number(kind)
