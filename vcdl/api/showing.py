@@ -15,7 +15,7 @@ def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractConte
     """Return the observer that prints a run to the program's output. Raises JournalError."""
     if not shows:
         return nullcontext(RunObserver())
-    if not folder.kind.has_wall_clock:  # its journal begins at 0; setbacks are what its clients were set up for
+    if not folder.kind.has_wall_clock:  # its journal begins at 0, and its setbacks are simulated on purpose
         return nullcontext(PlainLines(goal, sys.stdout, lambda: 0.0, shows_setbacks=False))
     clock = clock_of(folder)
     return notebook_display(goal, clock) if is_notebook() else display(goal, sys.stdout, clock)
