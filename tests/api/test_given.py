@@ -70,7 +70,7 @@ def test_an_array_in_a_file_is_written_as_it_is(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.npz").mkdir()
-    with pytest.raises(RunFolderError, match="Is a directory; take away what lies in its place"):
+    with pytest.raises(RunFolderError, match="Is a directory; remove what is in its place"):
         write_arrays(tmp_path, {"x_train": np.zeros(3)})
 
 
