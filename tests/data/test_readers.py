@@ -780,7 +780,7 @@ def test_shards_are_cut_by_a_column_of_a_table(tmp_path: Path) -> None:
     hole = "from: {path: t.csv, label: kind, leave_out: [site]}, shards: 2, by: site"
     assert "site has missing values: fill them, or drop the rows" in refusal(tmp_path, hole)
     (tmp_path / "t.txt").write_text("a\tgood\nb\tbad\n" * 20)
-    assert "cuts an npz file or a table" in refusal(tmp_path, "from: {path: t.txt, lines: true, window: 4}, by: site")
+    assert "needs an npz file or a table" in refusal(tmp_path, "from: {path: t.txt, lines: true, window: 4}, by: site")
 
 
 def test_a_column_of_two_types_in_two_files_is_told(tmp_path: Path) -> None:

@@ -129,7 +129,11 @@ def _without_objects(name: str, array: "Array") -> "Array":
 
 
 def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write the arrays uncompressed, piece by piece, so that none is copied as a whole. Raises RunFolderError."""
+    """Write the arrays uncompressed, piece by piece, so that none is copied as a whole.
+
+    Raises:
+        RunFolderError: The folder cannot be written.
+    """
     import numpy as np
 
     with folder_errors(folder), (folder / DATA_FILE).open("wb") as file:
@@ -137,7 +141,11 @@ def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write each array into its own file, which is read piece by piece. Raises RunFolderError."""
+    """Write each array into its own file, which is read piece by piece.
+
+    Raises:
+        RunFolderError: The folder cannot be written.
+    """
     import numpy as np
 
     with folder_errors(folder):
@@ -147,7 +155,11 @@ def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_model(folder: Path, model: Any) -> dict[str, str]:
-    """Write the model with its weights; return the keys of `model` that name the files. Raises ModelError."""
+    """Write the model with its weights; return the keys of `model` that name the files.
+
+    Raises:
+        ModelError: Keras cannot save the model.
+    """
     from vcdl.client.parts import described, has_parts
 
     try:
@@ -161,7 +173,11 @@ def write_model(folder: Path, model: Any) -> dict[str, str]:
 
 
 def check_is_a_model(model: Any) -> None:
-    """Refuse an object that is no Keras model. Raises ModelError."""
+    """Refuse an object that is no Keras model.
+
+    Raises:
+        ModelError: It is none.
+    """
     import keras
 
     if not isinstance(model, keras.Model):

@@ -33,7 +33,11 @@ def plain(value: Any, at: str) -> Any:
 
 
 def as_overrides(sections: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return sections as command-line settings: `{"stop": {"epochs": 2}}` is `stop.epochs=2`. Raises JobError."""
+    """Return sections as command-line settings: `{"stop": {"epochs": 2}}` is `stop.epochs=2`.
+
+    Raises:
+        JobError: A value has no form in YAML.
+    """
     return tuple(_overrides(sections))
 
 

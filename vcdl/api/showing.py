@@ -12,7 +12,16 @@ from vcdl.run.reading import clock_of
 
 
 def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:
-    """Return the observer that prints a run to the program's output. Raises JournalError."""
+    """Return the observer that prints a run to the program's output.
+
+    Args:
+        folder: The run's folder.
+        goal: What the job wants to reach, for the display of progress.
+        shows: Print; otherwise the observer does nothing.
+
+    Raises:
+        JournalError: The run's journal cannot be read.
+    """
     if not shows:
         return nullcontext(RunObserver())
     if not folder.kind.has_wall_clock:  # its journal begins at 0, and its setbacks are simulated on purpose

@@ -54,7 +54,12 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
 
 
 def facts(path: Path, settings: "DataSettings") -> Facts:
-    """Return shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
+    """Return shapes and counts from the arrays' headers and the labels.
+
+    Raises:
+        DataError: The file is no valid data set.
+        FileUnavailable: It cannot be read now.
+    """
     task = settings.task
     with _opened(path) as file:
         found = _parts(file.names, settings, path)
@@ -79,14 +84,29 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
 
 
 def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = None) -> None:
-    """Write samples and labels, compressed and atomically; without labels, `y` is `x`. Raises OSError."""
+    """Write samples and labels into a compressed file, as a whole or not at all.
+
+    Args:
+        path: The file.
+        x: Samples.
+        y: Labels; None: they are `x`, as for an autoencoder.
+        weights: Weight of each sample; None: all equal.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         arrays = {"x": x, "y": y, "weights": weights}
         np.savez_compressed(file, allow_pickle=False, **{k: array for k, array in arrays.items() if array is not None})
 
 
 def read_split(path: Path) -> tuple[Array, Array]:
-    """Return `x` and `y` of a shard or of held-out samples. Raises DataError, FileUnavailable."""
+    """Return `x` and `y` of a shard or of held-out samples.
+
+    Raises:
+        DataError: The file is damaged, or is not a shard.
+        FileUnavailable: It cannot be read now.
+    """
     with _opened(path, LOST_CURE) as file:
         x = _inputs_of(file, path)
         y = _labels_in(file, path) if "y" in file.names else x

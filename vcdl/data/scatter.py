@@ -182,7 +182,11 @@ class _Writer:
             self.save(place)
 
     def save(self, place: int) -> "Future[None]":
-        """Start to flush all samples before `place` to disk and record that. Raises the previous save's error."""
+        """Start to flush all samples before `place` to disk, and to save that state.
+
+        Raises:
+            OSError: The previous save failed.
+        """
         if self._saving is not None:
             self._saving.result()
         self._write()

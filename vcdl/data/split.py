@@ -44,7 +44,17 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Return the indices of shards whose sizes, and counts of each class, differ by at most one. Raises DataError."""
+    """Return the indices of shards whose sizes differ by at most one.
+
+    Args:
+        y: Labels, shape (n,).
+        shards: Number of shards.
+        stratified: Let the counts of each class differ by at most one, too.
+        rng: The random stream.
+
+    Raises:
+        DataError: There are fewer samples than shards.
+    """
     _check_enough(y, shards)
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
     # Dealing from an order sorted by label gives each shard its share of every class. The permutation then mixes the

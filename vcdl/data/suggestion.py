@@ -34,7 +34,12 @@ class Suggestion:
     data: Mapping[str, Any]
 
     def loaded(self) -> DataSource:
-        """Load the source as a run would read it. Raises DataError, FileUnavailable."""
+        """Load the source as a run would read it.
+
+        Raises:
+            DataError: The source is invalid.
+            FileUnavailable: It cannot be read now.
+        """
         settings = section_of(DataSettings, self.data, "vcdl data")
         if settings.from_ is None:
             raise DataError("there is no source: name a file or a folder")

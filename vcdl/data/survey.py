@@ -35,13 +35,17 @@ class Surveyed:
 
 
 def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
-    """Read a part once, or take the cached survey of it. Raises DataError, FileUnavailable.
+    """Read a part once, or use the cached survey of it.
 
     Args:
         reader: The reader.
         path: The part.
         task: The kind of task, which determines the form of the labels.
         normalise: The job's setting, which may require moments.
+
+    Raises:
+        DataError: The part is empty, invalid, or has numbers that are not finite.
+        FileUnavailable: It cannot be read now.
     """
     found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
     # A kept survey is checked like a new one: it was written before this check.

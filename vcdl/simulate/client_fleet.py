@@ -108,7 +108,11 @@ def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFlee
 
 
 def save_clients(fleet: ClientFleet, folder: RunFolder) -> None:
-    """Write the clients into a run's folder. Raises RunFolderError."""
+    """Write the clients into a run's folder.
+
+    Raises:
+        RunFolderError: The folder cannot be written.
+    """
     text = yaml.dump(fleet.model_dump(mode="json"), Dumper=YamlDumper, sort_keys=False)
     with whole_file(folder.path / CLIENTS_FILE) as temporary:
         temporary.write_text(f"# Made by VCDL: the clients of this simulated run.\n{text}", encoding="utf-8")

@@ -129,7 +129,16 @@ class ColumnFacts:
 
 
 def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
-    """Return the columns of a table. Raises DataError, FileUnavailable."""
+    """Return the columns of a table.
+
+    Args:
+        path: A file, or a folder of files.
+        header: Whether the first line of a text file names the columns.
+
+    Raises:
+        DataError: The table is invalid, or its files have different columns.
+        FileUnavailable: It cannot be read now.
+    """
     columns: list[ColumnFacts] = []
     for file in table_files(path):
         with opened_table(file, header=header) as table:
@@ -153,11 +162,15 @@ def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
 
 
 def outline_of(path: Path, label: str | None) -> Outline:
-    """Return a table's content and the keys of a job for it. Raises DataError, FileUnavailable.
+    """Return a table's content and the keys of a job for it.
 
     Args:
         path: The table.
         label: The column of labels; None for the likeliest.
+
+    Raises:
+        DataError: The table is invalid, or has no such label.
+        FileUnavailable: It cannot be read now.
     """
     try:
         # A first line of values is noticed only when the file is opened, so it is tried as a header first.
@@ -225,7 +238,15 @@ def feature_keys(features: Iterable[ColumnFacts]) -> dict[str, Any]:
 
 
 def notes_of(path: Path, *, header: bool = True) -> Iterator[str]:
-    """Yield notes on the memory and time that reading a table takes, if those are large. Raises DataError."""
+    """Yield notes on files of a table that take much memory to read.
+
+    Args:
+        path: A file, or a folder of files.
+        header: Whether the first line of a text file names the columns.
+
+    Raises:
+        DataError: The table is invalid.
+    """
     for file in table_files(path):
         with opened_table(file, header=header) as table:
             largest = table.largest_group_bytes

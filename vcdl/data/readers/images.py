@@ -164,7 +164,11 @@ class ImagesReader(Reader):
             return None
 
     def pictures(self, path: Path) -> list[_Picture]:
-        """Return all pictures of a part with their labels, in order. Raises DataError."""
+        """Return all pictures of a part with their labels, in order.
+
+        Raises:
+            DataError: There are none, or the table of the pictures is wrong.
+        """
         if not path.is_dir():
             raise DataError(f"{path.name} is no folder: name the one with the pictures")
         if self.table is not None:

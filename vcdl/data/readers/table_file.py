@@ -46,7 +46,11 @@ class NoHeaderError(DataError):
 
 
 def table_files(path: Path) -> list[Path]:
-    """Return the files of a table, in order. Raises DataError."""
+    """Return the files of a table, in order.
+
+    Raises:
+        DataError: A folder has no files of tables.
+    """
     if not path.is_dir():
         return [path]
     found = _in_folder(path)
@@ -122,13 +126,17 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0, values: Collection[str] = ()
     ) -> Iterator[Any]:
-        """Yield record batches of some columns. Raises DataError.
+        """Yield record batches of some columns.
 
         Args:
             columns: Names of the columns.
             types: Their types, in text files.
             skips: Number of rows to skip.
             values: Words of UNKNOWN that are values in these columns.
+
+        Raises:
+            DataError: The file is invalid or damaged.
+            FileUnavailable: It cannot be read now.
         """
         with _errors(self._file):
             if self.rows is not None:
@@ -226,7 +234,12 @@ def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
 
 
 def refuse_utf_16(file: Path) -> None:
-    """Raise DataError for a text file in UTF-16, as Excel's "Unicode text" is. Raises OSError."""
+    """Refuse a text file in UTF-16, as Excel's "Unicode text" is.
+
+    Raises:
+        DataError: The file is in UTF-16.
+        OSError: It cannot be read.
+    """
     with file.open("rb") as opened:
         if opened.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
             name = shlex.quote(file.name)
@@ -296,7 +309,11 @@ def _marks(file: Path) -> tuple[str, str]:
 
 @cache
 def arrow() -> Any:
-    """Return the package pyarrow. Raises DataError where it is not installed."""
+    """Return the package pyarrow.
+
+    Raises:
+        DataError: It is not installed.
+    """
     try:
         import pyarrow as pa
         import pyarrow.compute
@@ -360,7 +377,11 @@ def twice_cure(column: str) -> str:
 
 
 def as_labels(texts: Sequence[str | None]) -> Array:
-    """Return labels as an array, shape (n,). Raises DataError for a text that is too long for an array."""
+    """Return labels as an array, shape (n,).
+
+    Raises:
+        DataError: A text is too long for an array.
+    """
     longest = max((len(text) for text in texts if text is not None), default=0)
     if longest > _LONGEST_LABEL:
         raise DataError(
