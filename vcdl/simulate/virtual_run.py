@@ -157,7 +157,7 @@ class VirtualRun:
         return TrainedWork(clients, self._training, *self._trained(run))
 
     def _trained(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
-        """Return the encodings of both directions, and the folder of the clients' residuals or None if they keep none."""
+        """Return the encodings of both directions, and the clients' folder of residuals, or None if they keep none."""
         remembers = run.transport.feedback or run.transport.upload_share is not None
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         return encodings, run.folder.path / "memories" if remembers else None
