@@ -37,7 +37,7 @@ def test_an_answer_in_time_is_what_was_asked_for_or_its_error() -> None:
 
 def test_who_does_not_answer_in_time_is_not_waited_for() -> None:
     ended = threading.Event()
-    with pytest.raises(TimeoutError, match="no whole answer after"):
+    with pytest.raises(TimeoutError, match="no complete answer after"):
         within(0.05, ended.wait)
     ended.set()
 
@@ -51,11 +51,11 @@ def test_a_byte_now_and_then_holds_nobody_who_asks_the_web(
         monkeypatch.setattr(module, "within", lambda _, ask: within(0.3, ask))
     servers = [Trickle(begin_of_answer) for _ in range(3)]
     doctor, fleet, google = (f"{server.url}/" for server in servers)
-    with pytest.raises(asking.NoAnswer, match="no whole answer"):
+    with pytest.raises(asking.NoAnswer, match="no complete answer"):
         asking.ask(doctor)
-    with pytest.raises(FleetError, match="no whole answer"):
+    with pytest.raises(FleetError, match="no complete answer"):
         project.weak_key(fleet, "key")
-    with pytest.raises(FleetUnavailable, match="no whole answer"):
+    with pytest.raises(FleetUnavailable, match="no complete answer"):
         list(prices.GcpPrices("key", google).quotes([], "us-east1"))
     assert not any(server.has_ended.is_set() for server in servers)
 

@@ -118,7 +118,7 @@ def test_a_shard_that_was_deleted_is_named_and_no_space_is_asked_for(tmp_path: P
     shard = tmp_path / "shard_00001.npz"
     with pytest.raises(errors.RunFolderError) as caught, errors.folder_errors(tmp_path):
         shard.read_bytes()
-    assert str(caught.value).startswith(f"{shard} is missing: put it back from a copy of the run")
+    assert str(caught.value).startswith(f"{shard} is missing: restore it from a copy of the run")
     assert "space" not in str(caught.value)
 
 

@@ -53,8 +53,8 @@ class Own(callbacks.Callback):  # type: ignore[misc]
         (callbacks.ReduceLROnPlateau(), r"training={'learning_rate'"),
         (callbacks.BackupAndRestore("a"), r"resume\(\)"),
         (callbacks.LambdaCallback(), r"iterate over run.events"),
-        (Own(), r"Own is left out: .*iterate over run.events"),
-        ([callbacks.EarlyStopping(), callbacks.EarlyStopping()], r"EarlyStopping is there twice"),
+        (Own(), r"Own is not supported: .*iterate over run.events"),
+        ([callbacks.EarlyStopping(), callbacks.EarlyStopping()], r"EarlyStopping is given twice"),
     ],
 )
 def test_all_others_are_refused_with_what_does_the_same(callback: Any, cure: str) -> None:

@@ -49,9 +49,9 @@ def test_they_become_plain_arrays(given: Any, kind: str, shape: tuple[int, ...])
         (Table([[1, "red"]]), "x holds str objects, such as 'red': give numbers"),
         (Table([[1, (2,)], [3, 4]]), "x holds tuple objects"),
         ({"a": [1]}, "x is a dict, and the model has one input and one output: give one array"),
-        (iter([[1]]), "x is an iterator, which gives batches: give it alone"),
-        ((row for row in [[1]]), "x is a generator, which gives batches"),
-        (PyDataset(), "x is a keras.utils.PyDataset, which gives batches"),
+        (iter([[1]]), "x is an iterator, which yields batches: give x alone"),
+        ((row for row in [[1]]), "x is a generator, which yields batches"),
+        (PyDataset(), "x is a keras.utils.PyDataset, which yields batches"),
     ],
     ids=lambda given: type(given).__name__,
 )
@@ -70,7 +70,7 @@ def test_an_array_in_a_file_is_written_as_it_is(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.npz").mkdir()
-    with pytest.raises(RunFolderError, match="Is a directory; take away what lies in its place"):
+    with pytest.raises(RunFolderError, match="Is a directory; remove what is in its place"):
         write_arrays(tmp_path, {"x_train": np.zeros(3)})
 
 

@@ -96,14 +96,14 @@ def fails() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        (iter([]), "x gives no samples: an iterator that was used up"),
+        (iter([]), "x gives no samples: if it is an iterator that was used"),
         (iter([{"x": X}]), r"x gives a dict, expected pairs \(x, y\), or \(x, y, weights\): .* for an autoencoder"),
         (iter([({"a": X}, Y)]), "x: x is a dict, and the model has one input"),
         (iter([X]), r"x gives a ndarray, expected pairs \(x, y\)"),
         (iter([(X, Y), (X[:, :2], Y)]), "batches must agree"),
         (iter([(X, Y[:3])]), "batches must agree"),
         (iter([(np.array(["a"]), Y[:1])]), "x gives x_train of <U1, expected numbers"),
-        (fails(), "x cannot be read .the disk is away.: correct what gives its samples"),
+        (fails(), "x cannot be read .the disk is away.: correct the code that yields its samples"),
     ],
 )
 def test_a_wrong_stream_is_one_line(stream: Any, words: str, tmp_path: Path) -> None:

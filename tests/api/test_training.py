@@ -188,7 +188,7 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
         ({"simulate": {"client": 3}}, JobError, r"client: unknown key; did you mean clients\?"),
         ({"x": [1], "y": None}, DataError, r"y is missing: .* without labels give x twice, or a model with a train_st"),
         ({"x": iter([X]), "y": None}, DataError, r"x gives a ndarray, expected pairs"),
-        ({"x": "data.csv"}, DataError, r"x is a name, 'data.csv': read the file by numpy or pandas"),
+        ({"x": "data.csv"}, DataError, r"x is a name, 'data.csv': read the file with numpy or pandas"),
         (
             {"layers": "Sparse", "y": np.eye(2)[Y]},
             DataError,

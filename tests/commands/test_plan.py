@@ -41,7 +41,7 @@ def test_a_run_is_planned_on_its_own_hosts(job: Path) -> None:
 def test_hosts_of_a_file_with_a_deadline(job: Path) -> None:
     (job.parent / "hosts.yaml").write_text(HOSTS)
     plan = planned(job, "--hosts", str(job.parent / "hosts.yaml"), "--deadline", "2h", "--set", "stop.epochs=50")
-    assert plan["why"] == "the cheapest within the time"
+    assert plan["why"] == "the cheapest within the deadline"
     assert str(plan["recommended"]).startswith("4 × box")
 
 

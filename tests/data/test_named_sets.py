@@ -75,7 +75,7 @@ class TestFashionMnist(SourceContract):
 
 def test_without_scikit_learn_the_extra_of_the_digits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(DataError, match=r"scikit-learn, which `pip install 'vcdl\[digits\]'` brings"):
+    with pytest.raises(DataError, match=r"scikit-learn, which is not installed: pip install 'vcdl\[digits\]'"):
         digits.load(None)
 
 

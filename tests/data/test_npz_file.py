@@ -45,7 +45,9 @@ def test_an_array_that_needs_more_memory_than_is_free_is_refused_before_it_is_re
     load_dataset(given, seed=1)
     monkeypatch.setattr("vcdl.data.npz_file.available_memory_bytes", lambda: 479)
     monkeypatch.setattr(NpzFile, "read", lambda _file, name: pytest.fail(f"{name} was read"))
-    with pytest.raises(DataError, match=r"data\.npz: x_train needs 0\.0 GiB of memory, more than is free: take a part"):
+    with pytest.raises(
+        DataError, match=r"data\.npz: x_train needs 0\.0 GiB of memory, more than is free: use fewer samples"
+    ):
         load_dataset(given, seed=1)
 
 
@@ -150,7 +152,9 @@ def test_numbers_beyond_float32_are_refused_where_they_would_become_infinite(
     wrong = np.linspace(0, 1, 40).reshape(40, 1) * largest
     contents = {**arrays(y_train=np.linspace(0, 1, 40)), name: wrong}
     data = settings(tmp_path, contents, task="regression")
-    with pytest.raises(DataError, match=f"{name} holds numbers beyond ±3.4e\\+38, and float32 is trained: scale them"):
+    with pytest.raises(
+        DataError, match=f"{name} holds numbers beyond ±3.4e\\+38, which float32 cannot hold: scale them"
+    ):
         load_dataset(data, seed=1)
 
 

@@ -148,7 +148,7 @@ def test_rows_are_skipped_where_an_earlier_one_was_dropped(tmp_path: Path) -> No
         ("flowers.csv", "has the columns length, colour, count, kind: say which one is the label"),
         ("{path: flowers.csv, label: kinds}", "flowers.csv has no column kinds; did you mean kind?"),
         ("{path: flowers.csv, label: kind}", "column colour holds text: list its values"),
-        ("{" + SAID.replace(", missing: {count: 2}", "") + "}", "column count has missing values: say what stands"),
+        ("{" + SAID.replace(", missing: {count: 2}", "") + "}", "column count has missing values: set a replacement"),
         ("{" + SAID.replace("blue, red", "blue, green") + "}", "column colour holds 'red', which data > from > categ"),
         ("{" + SAID + ", columns: [length, kind]}", "kind is the label, and is in data > from > columns"),
         ("{path: flowers.csv, label: length, columns: [count], missing: {count: 0}}", "labels that are not whole"),
@@ -567,7 +567,7 @@ def test_pictures_of_a_table(tmp_path: Path) -> None:
 
 def test_wrong_pictures_are_named(tmp_path: Path) -> None:
     pictures(tmp_path / "pets", sizes=((12, 10), (10, 12)))
-    assert "pixels, the first one 10 × 12: say what all become" in refusal(tmp_path, "from: pets")
+    assert "pixels, the first one 10 × 12: set a size for all" in refusal(tmp_path, "from: pets")
     (tmp_path / "pets" / "cat" / "03.png").write_bytes((tmp_path / "pets" / "cat" / "04.png").read_bytes()[:40])
     assert "03.png cannot be read as a picture" in refusal(tmp_path, "from: {path: pets, size: 8}")
     skipping = loaded(tmp_path, "from: {path: pets, size: 8, skip_unreadable: true}")
@@ -655,11 +655,11 @@ def test_the_documents_sources_are_read(example: str, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b,kind\n1,,x\n2,,y\n", r"column b holds no value, .*: leave it out, data > from > leave_out: \['b'\]"),
-        ("a,b,kind,\n1,2,x,\n3,4,y,\n", r"column \(without a name\) holds no value, .*leave_out: \[''\]"),
+        ("a,b,kind\n1,,x\n2,,y\n", r"column b holds no value .*: leave it out, data > from > leave_out: \['b'\]"),
+        ("a,b,kind,\n1,2,x,\n3,4,y,\n", r"column \(without a name\) holds no value .*leave_out: \[''\]"),
         (
             "a,b,kind,,\n1,2,x,,\n3,4,y,,\n",
-            r"two columns \(without a name\): take away the commas at the ends of the lines",
+            r"two columns \(without a name\): remove the commas at the ends of the lines",
         ),
         ("a,b,kind\n1,2,x,\n3,4,y,\n", r"Expected 3 columns, got 4.*: give each line as many fields as the first"),
         (
@@ -715,7 +715,7 @@ def test_dates_become_year_month_and_weekday(form: str, tmp_path: Path) -> None:
 def test_a_date_that_is_missing_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("day,kind\n" + "2024-05-06,a\n2024-05-07,b\n" * 20 + ",a\n")
     assert outlined(tmp_path).source == {"label": "kind", "missing": {"day": "drop"}}
-    assert "which nothing stands for: drop" in refusal(
+    assert "which have no replacement: set drop" in refusal(
         tmp_path, "from: {path: t.csv, label: kind, missing: {day: 1.5}}"
     )
     data = loaded(tmp_path, "from: {path: t.csv, label: kind, missing: {day: drop}}")
@@ -780,7 +780,7 @@ def test_shards_are_cut_by_a_column_of_a_table(tmp_path: Path) -> None:
     hole = "from: {path: t.csv, label: kind, leave_out: [site]}, shards: 2, by: site"
     assert "site has missing values: fill them, or drop the rows" in refusal(tmp_path, hole)
     (tmp_path / "t.txt").write_text("a\tgood\nb\tbad\n" * 20)
-    assert "cuts an npz file or a table" in refusal(tmp_path, "from: {path: t.txt, lines: true, window: 4}, by: site")
+    assert "needs an npz file or a table" in refusal(tmp_path, "from: {path: t.txt, lines: true, window: 4}, by: site")
 
 
 def test_a_column_of_two_types_in_two_files_is_told(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_text_is_read_anew_when_its_tokenizer_is_another_one(tmp_path: Path) -
 def test_wrong_tokenizers_are_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a\tthe cat\nb\tthe mat\n")
     written(tmp_path, pads=False)
-    with pytest.raises(DataError, match=r"tokenizer\.json does not say what stands behind a text's end"):
+    with pytest.raises(DataError, match=r"tokenizer\.json defines no padding for the place after a text"):
         loaded(tmp_path, source={"lines": True})
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match=r"tokenizer\.json is not a tokenizer's file .*: write it by tokenizer\.save"):

@@ -143,7 +143,7 @@ def test_a_wrong_server_is_one_line(wrong: dict[str, Any], kind: type[Exception]
 
 def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in its place")
-    with pytest.raises(RunFolderError, match="take away what lies in its place"):
+    with pytest.raises(RunFolderError, match="remove what is in its place"):
         fetch(server.address)
 
 

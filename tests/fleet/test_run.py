@@ -65,7 +65,7 @@ def test_a_full_disk_launches_nothing_and_does_not_end_it(fleet: FakeFleet) -> N
     fleet.folder.state_file.mkdir()  # the state can be neither read nor written
     loop, lines = loop_of(fleet)
     assert loop.run_once() == (False, 30)
-    assert "take away what lies in its place" in lines[0]
+    assert "remove what is in its place" in lines[0]
     assert fleet.cloud.asked == []
 
 

@@ -39,11 +39,11 @@ def test_a_key_of_keras_is_answered_with_ours(line: str, advice: str, tmp_path: 
     [
         ("ftp://host/data.npz", "ftp:// is not read; give a path, or s3://, gs://, https://"),
         ("https://host/folder/", "https://host/folder/ is a folder, and https:// serves files"),
-        ("table.csv", "write `from: table.csv` in the place of npz"),
-        ("array.npy", "write `from: array.npy` in the place of npz"),
+        ("table.csv", "write `from: table.csv` instead of npz"),
+        ("array.npy", "write `from: array.npy` instead of npz"),
         ("data.pkl", "is a pickle, which may run code"),
         (".", ". is a folder: write `from: .`"),
-        ("images", "images is a folder: write `from: images` in the place of npz"),
+        ("images", "images is a folder: write `from: images` instead of npz"),
         ("missing.npz", "there is no file"),
     ],
 )
@@ -58,11 +58,11 @@ def test_what_is_no_npz_is_answered_with_how_to_write_one(name: str, advice: str
     [
         (
             "task: multi_label, mask: -1",
-            "data > mask: multi_label has no labels to pass over; use it with segmentation or sequence (of several "
+            "data > mask: multi_label cannot mask labels; use it with segmentation or sequence (of several "
             "labels too: docs/data.md, `Several labels, some of them missing`)",
         ),
-        ("mask: 0", "data > mask: classification has no labels to pass over; use it with segmentation or sequence"),
-        ("mask: 0, task: regression", "data > mask: regression has no labels"),
+        ("mask: 0", "data > mask: classification cannot mask labels; use it with segmentation or sequence"),
+        ("mask: 0, task: regression", "data > mask: regression cannot mask labels"),
         ("mask: 1.5, task: sequence", "data > mask: expected a label, a whole number or text"),
         ("classes: 3, task: regression", "data > classes: regression has no classes"),
         ("split: dirichlet, task: sequence", "data > split: dirichlet cuts by the class of a sample, which sequence"),

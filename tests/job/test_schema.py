@@ -318,7 +318,7 @@ WRONG_VALUES = [
     ),
     (
         "training", "optimizer: {name: sgd, learning_rate: 1}",
-        "training > optimizer > learning_rate: belongs into training > learning_rate; move it there",
+        "training > optimizer > learning_rate: belongs in training > learning_rate; move it there",
     ),
     (
         "training", "loss: {name: huber, delta: 1e999}",
@@ -342,7 +342,7 @@ WRONG_VALUES = [
     (
         "training",
         "learning_rate: {peak: 1, end_factor: 0.1}",
-        "training > learning_rate > end_factor: has no use with `schedule: constant`; "
+        "training > learning_rate > end_factor: has no effect with `schedule: constant`; "
         "remove it, or set another schedule",
     ),
     ("update", "alpha: 1.5", f"update > alpha: {ALPHA_WANTED}, got 1.5"),
@@ -482,7 +482,7 @@ stop:
   target_accuracy: 0.9
 """
     assert refusal(tmp_path, text) == (
-        "job.yaml:6: data > split: dirichlet cuts by the class of a sample, which regression has not; use iid"
+        "job.yaml:6: data > split: dirichlet cuts by the class of a sample, which regression lacks; use iid"
     )
     assert refusal(tmp_path, text.replace("dirichlet", "iid")) == (
         "job.yaml:8: stop > target_accuracy: regression has no accuracy; remove it, or use target, epochs or patience"

@@ -227,5 +227,5 @@ def test_without_the_package_the_cure_is_said(
 
 
 def test_a_language_models_preset_does_not_pack_texts_for_a_classifier(gpt2: Path) -> None:
-    with pytest.raises(DataError, match="holds no tokenizer for this"):
+    with pytest.raises(DataError, match="has no usable tokenizer"):
         PresetTokens(gpt2, 8)

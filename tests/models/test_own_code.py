@@ -116,7 +116,7 @@ def test_code_that_was_changed_or_leads_out_is_refused(path: str) -> None:
             "    def __init__(self, units, **kwargs):\n        super().__init__(**kwargs)\n"
             "        self.dense = keras.layers.Dense(units)\n"
             "    def call(self, x):\n        return self.dense(x)\ndef build():\n    return Mine(3)",
-            r"Mine takes units, and without get_config Keras makes it again with their defaults",
+            r"Mine takes units, and without get_config Keras recreates it with their defaults",
         ),
         pytest.param(
             "import keras\nclass Mine(keras.Model):\n"

@@ -139,5 +139,5 @@ def test_a_scratch_that_cannot_be_made_is_refused_with_its_own_option(tmp_path: 
     done = subprocess.run(command, capture_output=True, text=True)
     said = done.stderr
     assert done.returncode == 6
-    assert "take away what lies in its place, or give another --scratch" in said
+    assert "remove what is in its place, or give another --scratch" in said
     assert "--out" not in said

@@ -144,7 +144,7 @@ def test_asking_who_runs_the_folder_never_keeps_a_run_out(folder: RunFolder) -> 
 
 
 def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"there is no folder .*none: make it, or choose another"):
+    with pytest.raises(RunFolderError, match=r"there is no folder .*none: create it, or choose another"):
         RunLock(RunFolder(tmp_path / "none")).__enter__()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vcdl.errors import JobError
 
-_RATE = "training={'learning_rate': {'peak': 0.002, 'schedule': 'cosine', 'warmup': 0.05}} lets the rate take a course"
+_RATE = "training={'learning_rate': {'peak': 0.002, 'schedule': 'cosine', 'warmup': 0.05}} gives the rate a schedule"
 _BEST = "run.model(best=True) has the weights of the best epoch"
 _CURES = {
     "ModelCheckpoint": f"a run keeps its weights itself, and {_BEST}: run.model(best=True).save('best.keras')",
@@ -39,9 +39,9 @@ def stop_settings(callbacks: Any) -> dict[str, Any]:
             continue  # a training that diverges ends every run
         if not is_keras or name != "EarlyStopping":
             cure = _CURES.get(name, _OTHERS) if is_keras else _OTHERS
-            raise JobError(f"vcdl.train: callbacks: {name} is left out: {cure}")
+            raise JobError(f"vcdl.train: callbacks: {name} is not supported: {cure}")
         if stop:
-            raise JobError("vcdl.train: callbacks: EarlyStopping is there twice, and a run has one monitor: give one")
+            raise JobError("vcdl.train: callbacks: EarlyStopping is given twice, and a run has one monitor: give one")
         stop = _early_stopping(callback)
     return stop
 

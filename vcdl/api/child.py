@@ -30,9 +30,10 @@ _LONGEST_TEXT = 500
 
 def main() -> int:
     """Carry out the order and return the exit code."""
-    # A copy for messages. Whatever libraries print would otherwise stand among them.
+    # Messages get their own copy of standard output, which then becomes standard error, so that nothing that libraries
+    # print is read as a message.
     parent = _Parent(os.dup(1))
-    os.dup2(2, 1)  # what libraries print is no message
+    os.dup2(2, 1)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     one_thread()
     order = ChildOrder.of_line(sys.stdin.buffer.readline())

@@ -55,7 +55,7 @@ def _metrics_of(model: Any, metrics: Any, code: OwnCode | None) -> list[Any]:
 def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
     for key in ("weighted_metrics",) if several else ("loss_weights", "weighted_metrics"):
         if config.get(key):
-            raise JobError(f"the model is compiled with {key}, which vcdl.train does not take over: compile it without")
+            raise JobError(f"the model is compiled with {key}, which vcdl.train does not support: compile it without")
 
 
 def _given_metrics(model: Any, count: int) -> list[Any]:
@@ -63,7 +63,7 @@ def _given_metrics(model: Any, count: int) -> list[Any]:
 
     Only that form distinguishes two functions of the same name.
     """
-    # A private field, as `get_compile_config` has only names. Without it names have to do.
+    # A private field, as `get_compile_config` has only names. Without the field, only names are compared.
     given = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
 
@@ -130,7 +130,7 @@ def _class_of(key: str, given: Any, config: dict[str, Any], is_own: bool) -> Any
     """Return the class of an object, Keras' own or the job's code.
 
     Raises:
-        JobError: It is another one.
+        JobError: It is neither.
     """
     import keras
 
@@ -161,6 +161,6 @@ def how_to_send(part: Any) -> str:
 
 def _several(key: str) -> JobError:
     return JobError(
-        f"the model is compiled with several {key}, one for each output, which vcdl.train does not take over: give "
-        f"them as training={{{key!r}: …}}, as docs/job-file.md has it"
+        f"the model is compiled with several {key}, one for each output, which vcdl.train does not support: give "
+        f"them as training={{{key!r}: …}}, see docs/job-file.md"
     )

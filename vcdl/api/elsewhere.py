@@ -22,7 +22,10 @@ _EVERY_S = 1.0
 
 
 class RemoteRun:
-    """A run at a service, with the methods of a run on this machine. Every call raises VcdlError."""
+    """A run at a service, with the methods of a run on this machine.
+
+    Every call raises VcdlError if the service cannot be reached or refuses the request.
+    """
 
     def __init__(self, client: ServiceClient, name: str) -> None:
         self._client = client
@@ -66,7 +69,7 @@ class RemoteRun:
         """
         end_s = time.monotonic() + timeout_s
         while self.status == "beginning":
-            self._wait_a_little(end_s, "begins")
+            self._wait_a_little(end_s, "is still starting")
         self._client.stop(self.name)
         while self.status == "running":
             self._wait_a_little(end_s, "still runs; it has been asked to stop")
@@ -117,7 +120,7 @@ class RemoteRun:
 
 
 class RemoteService:
-    """A service of `vcdl login`. Every call raises VcdlError."""
+    """A service of `vcdl login`. Every call raises VcdlError if it cannot be reached or refuses the request."""
 
     def __init__(self, name: str) -> None:
         self._client = ServiceClient(connection_of(name))
@@ -134,7 +137,7 @@ class RemoteService:
             return RemoteRun(self._client, self._client.submit(self._client.sent(parcel), key))
 
     def run(self, name: str) -> RemoteRun:
-        """Return the run of a name."""
+        """Return the run of a job by the job's name."""
         self._client.job(name)
         return RemoteRun(self._client, name)
 

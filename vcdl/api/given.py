@@ -38,7 +38,9 @@ def as_array(name: str, value: Any) -> "Array":
     if isinstance(value, dict):
         raise DataError(f"{name} is a dict, and the model has one input and one output: give one array")
     if isinstance(value, str | Path):
-        raise DataError(f"{name} is a name, {str(value)[:60]!r}: read the file by numpy or pandas, and give the array")
+        raise DataError(
+            f"{name} is a name, {str(value)[:60]!r}: read the file with numpy or pandas, and give the array"
+        )
     if hasattr(value, "toarray"):
         value = _dense(name, value)
     try:
@@ -89,8 +91,8 @@ def _refuse_streams(name: str, value: Any) -> None:
     stream = next((_STREAMS[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in _STREAMS), None)
     if stream is not None or hasattr(value, "__next__"):
         raise DataError(
-            f"{name} is {stream or 'an iterator'}, which gives batches: give it alone, with pairs (x, y), in the place "
-            "of both"
+            f"{name} is {stream or 'an iterator'}, which yields batches: give x alone, as one stream of pairs (x, y) "
+            "for both"
         )
 
 
@@ -102,7 +104,7 @@ def _dense(name: str, matrix: Any) -> "Array":
     if free_bytes is not None and size_bytes > free_bytes:
         raise DataError(
             f"{name} is sparse, and takes {size_bytes / 2**30:.1f} GiB with its zeros, more than the "
-            f"{free_bytes / 2**30:.1f} GiB that are free: take fewer columns, such as by sklearn's TruncatedSVD"
+            f"{free_bytes / 2**30:.1f} GiB that are free: use fewer columns, for example with sklearn's TruncatedSVD"
         )
     dense: Array = (matrix.astype(np.float32) if matrix.dtype.kind == "f" else matrix).toarray()
     return dense
@@ -127,7 +129,11 @@ def _without_objects(name: str, array: "Array") -> "Array":
 
 
 def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write the arrays uncompressed, piece by piece, so that none is copied as a whole. Raises RunFolderError."""
+    """Write the arrays uncompressed, piece by piece, so that none is copied as a whole.
+
+    Raises:
+        RunFolderError: The folder cannot be written.
+    """
     import numpy as np
 
     with folder_errors(folder), (folder / DATA_FILE).open("wb") as file:
@@ -135,7 +141,11 @@ def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write each array into its own file, which is read piece by piece. Raises RunFolderError."""
+    """Write each array into its own file, which is read piece by piece.
+
+    Raises:
+        RunFolderError: The folder cannot be written.
+    """
     import numpy as np
 
     with folder_errors(folder):
@@ -145,7 +155,11 @@ def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_model(folder: Path, model: Any) -> dict[str, str]:
-    """Write the model with its weights; return the keys of `model` that name the files. Raises ModelError."""
+    """Write the model with its weights; return the keys of `model` that name the files.
+
+    Raises:
+        ModelError: Keras cannot save the model.
+    """
     from vcdl.client.parts import described, has_parts
 
     try:
@@ -159,7 +173,11 @@ def write_model(folder: Path, model: Any) -> dict[str, str]:
 
 
 def check_is_a_model(model: Any) -> None:
-    """Refuse an object that is no Keras model. Raises ModelError."""
+    """Refuse an object that is no Keras model.
+
+    Raises:
+        ModelError: It is none.
+    """
     import keras
 
     if not isinstance(model, keras.Model):
@@ -168,7 +186,17 @@ def check_is_a_model(model: Any) -> None:
 
 
 def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
-    """Build a model as `fit` would, and refuse one that clients cannot load. Raises DataError, ModelError."""
+    """Build a model as `fit` would, and refuse one that clients cannot load.
+
+    Args:
+        model: The model.
+        inputs: Its training samples by array name, such as `x_train`.
+        code: The job's own code, if it has any.
+
+    Raises:
+        DataError: The samples have no axis of samples.
+        ModelError: The model cannot be built, or clients cannot load it.
+    """
     import keras
 
     from vcdl.client.model import checked_config, know_ends

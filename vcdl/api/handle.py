@@ -27,6 +27,7 @@ from vcdl.run.reading import RunFollower, RunState, journal_of, read_report, sta
 _LOOK_EVERY_S = 0.2
 """Seconds between two looks at a run on this machine: short, because a look reads local files only."""
 _GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
+"""States in which a run may have further events."""
 
 
 class RunHandle:
@@ -184,7 +185,7 @@ class RunHandle:
 
         if self._job.model.code is not None:
             own_code.permit()
-        # A retried run has the file of its first end. Only a finished one's is of the last weights.
+        # A run that was retried still has the file of its first end: only that of a finished run has the last weights.
         if not best and self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
             return load_exported(self._folder.keras_file, self._job, self._folder)
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
@@ -218,7 +219,7 @@ class RunHandle:
             return follower.report
 
     def _pause_process(self) -> None:
-        """Pause the run of this program; another Ctrl-C ends its process at once."""
+        """Pause the run of this program; another Ctrl-C ends its process immediately."""
         if self._process is None:
             return
         self._process.interrupt()

@@ -24,7 +24,16 @@ class History:
 
     @classmethod
     def of(cls, folder: RunFolder, epochs: int, shards: int) -> "History":
-        """Return the history of a run so far. Raises JournalError."""
+        """Return the history of a run so far.
+
+        Args:
+            folder: The run's folder.
+            epochs: The job's epochs.
+            shards: The job's shards.
+
+        Raises:
+            JournalError: The run's journal cannot be read.
+        """
         with journal_of(folder) as journal:
             events = () if journal is None else (recorded.event for recorded in journal.stream(kinds=_KINDS))
             return cls.of_events(events, epochs, shards)

@@ -11,7 +11,18 @@ _MASK = -1
 
 
 def preprocessed(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> tuple[Any, Any, Any]:
-    """Return samples, labels and weights as the model's preprocessor converts them, as `fit` does."""
+    """Convert samples, labels and weights with the model's preprocessor, as `fit` does.
+
+    Args:
+        model: The model; one without a preprocessor changes nothing.
+        name: The argument that the samples came as, for messages.
+        x: Samples.
+        y: Labels.
+        weights: Weights of the samples, if there are any.
+
+    Raises:
+        DataError: The preprocessor refuses them.
+    """
     import keras
 
     preprocessor = getattr(model, "preprocessor", None)
@@ -21,10 +32,10 @@ def preprocessed(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> 
         x = x.tolist()
     try:
         made = model.preprocess_samples(x, y, weights)
-    except Exception as error:  # of KerasHub, of every kind
+    except Exception as error:  # KerasHub raises exceptions of many kinds
         raise DataError(
-            f"{name}: the model's preprocessor refuses it ({one_line(error)[:200]}): give what `fit` takes, as arrays "
-            "and lists, or set model.preprocessor = None and give the arrays of its inputs"
+            f"{name}: the model's preprocessor refuses it ({one_line(error)[:200]}): give what `fit` accepts, as "
+            "arrays and lists, or set model.preprocessor = None and give the arrays of its inputs"
         ) from error
     x, y, weights = keras.tree.map_structure(_as_numpy, keras.utils.unpack_x_y_sample_weight(made))
     if getattr(weights, "ndim", 1) > 1:  # a weight for each token: those of padding are 0
@@ -39,7 +50,15 @@ def mask_of(model: Any) -> Mapping[str, Any]:
 
 
 def of_keras_layers(model: Any, arrays: Mapping[str, Any]) -> Any:
-    """Return a model of KerasHub as one of Keras' own layers, compiled alike. `arrays`: by name. Raises ModelError."""
+    """Return a model of KerasHub as one of Keras' own layers, compiled in the same way.
+
+    Args:
+        model: The model.
+        arrays: The arrays of samples by name, such as `x_train`.
+
+    Raises:
+        ModelError: It has a layer that has no equivalent.
+    """
     names = [str(tensor.name) for tensor in model.inputs]
     array_of = {name: arrays.get(f"x_train_{name}" if len(names) > 1 else "x_train") for name in names}
     shapes = {name: tuple(array.shape[1:]) for name, array in array_of.items() if array is not None}

@@ -27,7 +27,8 @@ class JobFile:
     def load(cls, file: str | Path, **sections: Any) -> Self:
         """Read and check a job file: `Job.load("job.yaml", stop={"epochs": 3}, seed=7)`.
 
-        Raises JobError with all that is wrong, one problem a line.
+        Raises:
+            JobError: The file is invalid. The message has a line for each problem.
         """
         return cls(Path(file), as_overrides(sections))
 

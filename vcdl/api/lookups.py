@@ -11,7 +11,7 @@ from vcdl.errors import DataError, one_line
 
 _LAYERS = ("Hashing", "IntegerLookup", "StringLookup", "TextVectorization")
 _SAMPLES = 4096
-"""Samples that a layer takes at once, because all of them as text may be several times as large as their numbers."""
+"""Samples that a layer converts in one call, because as text they may be several times as large as their numbers."""
 
 
 def split_off(model: Any) -> tuple[Any, dict[str, Any]]:
@@ -57,7 +57,7 @@ def looked_up(lookups: Mapping[str, Any], name: str, x: Any, names: Sequence[str
         names: Names of the model's inputs.
 
     Raises:
-        DataError: A lookup does not take its samples, or was never adapted.
+        DataError: A lookup does not accept its samples, or was never adapted.
     """
     if not lookups or x is None:
         return x
@@ -82,10 +82,10 @@ def _numbers(layer: Any, name: str, x: Any) -> Any:
             max(part.shape[1] for part in made) if made[0].ndim == 2 else 0
         )  # tokens are padded to a batch's longest
         return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) if width else part for part in made])
-    except Exception as error:  # of Keras and the backend, of every kind
+    except Exception as error:  # Keras and its backends raise exceptions of many kinds
         raise DataError(
             f"{name}: the layer {layer.name} cannot turn it into numbers ({one_line(error)[:200]}): give arrays or "
-            "lists that it takes, and call its adapt first"
+            "lists that it accepts, and call its adapt first"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The outputs of a compiled Keras model with several, as a job file has them: `data > outputs`."""
+"""Convert the outputs of a compiled Keras model with several to the key `data > outputs` of a job file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,7 +51,9 @@ def _output(
     model: Any, name: str, arrays: dict[str, Any], loss: Any, metrics: list[Any], weight: float | None
 ) -> dict[str, Any]:
     if loss is None:
-        raise JobError(f"the model is compiled without a loss for its output {name}: give it one, as each must learn")
+        raise JobError(
+            f"the model is compiled without a loss for its output {name}: give it one, because each output is trained"
+        )
     training = {"loss": loss, **({"metrics": metrics} if metrics else {})}
     own = {key: arrays[f"{key}_{name}"] for key in ("y_train", "y_val", "y_test") if f"{key}_{name}" in arrays}
     as_classes(training, own)

@@ -20,13 +20,18 @@ from vcdl.journal.observer import RunningTask
 _LAST_WAIT_S = 60.0
 """Longest wait at the program's end for its run to pause: workers write their checkpoints."""
 _SHOWN_BYTES = 2000
+"""Bytes at the end of the process's output, in which the last line for the message about its death is looked for."""
 
 
 class RunProcess:
     """Executes an order in a separate process, in which nothing of this program can disturb the run."""
 
     def __init__(self, order: ChildOrder) -> None:
-        """Raises GridError when no process can be started."""
+        """Start the process.
+
+        Raises:
+            GridError: It cannot be started.
+        """
         self._order = order
         # A file, because no thread reads it while the process lives, and a full pipe would block the process.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
@@ -42,7 +47,7 @@ class RunProcess:
         try:
             self._process = start_child(
                 "vcdl.api.child",
-                # Kept open: its end is how the child learns that this program has ended, however that happens.
+                # The pipe stays open. Its end tells the child that this program has ended, however that happens.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -81,7 +86,7 @@ class RunProcess:
         return self._decided.wait(timeout_s) and (self.has_begun or self.wait(_LAST_WAIT_S))
 
     def interrupt(self) -> None:
-        """Ask the process to pause the run, as Ctrl-C does; a second request ends it at once."""
+        """Ask the process to pause the run, as Ctrl-C does; a second request ends it immediately."""
         self._was_interrupted = True
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)

@@ -9,7 +9,15 @@ from vcdl.errors import JobError
 
 
 def plain(value: Any, at: str) -> Any:
-    """Convert a value for YAML: NumPy numbers become Python's, a path becomes text. Raises JobError."""
+    """Convert a value for YAML: NumPy numbers become Python's, a path becomes text.
+
+    Args:
+        value: The value, or lists and dicts of values.
+        at: The key that it is for, for messages.
+
+    Raises:
+        JobError: It has no form in YAML.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -25,7 +33,11 @@ def plain(value: Any, at: str) -> Any:
 
 
 def as_overrides(sections: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return sections as command-line settings: `{"stop": {"epochs": 2}}` is `stop.epochs=2`. Raises JobError."""
+    """Return sections as command-line settings: `{"stop": {"epochs": 2}}` is `stop.epochs=2`.
+
+    Raises:
+        JobError: A value has no form in YAML.
+    """
     return tuple(_overrides(sections))
 
 

@@ -12,10 +12,19 @@ from vcdl.run.reading import clock_of
 
 
 def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:
-    """Return the observer that prints a run to the program's output. Raises JournalError."""
+    """Return the observer that prints a run to the program's output.
+
+    Args:
+        folder: The run's folder.
+        goal: What the job wants to reach, for the display of progress.
+        shows: Print; otherwise the observer does nothing.
+
+    Raises:
+        JournalError: The run's journal cannot be read.
+    """
     if not shows:
         return nullcontext(RunObserver())
-    if not folder.kind.has_wall_clock:  # its journal begins at 0; setbacks are what its clients were set up for
+    if not folder.kind.has_wall_clock:  # its journal begins at 0, and its setbacks are simulated on purpose
         return nullcontext(PlainLines(goal, sys.stdout, lambda: 0.0, shows_setbacks=False))
     clock = clock_of(folder)
     return notebook_display(goal, clock) if is_notebook() else display(goal, sys.stdout, clock)

@@ -48,14 +48,14 @@ def spooled(
 
     Args:
         name: The argument that it came as, for messages.
-        stream: Gives (x, y), or (x, y, weights), of batches or of single samples.
+        stream: Yields (x, y), or (x, y, weights), of batches or of single samples.
         folder: Where the samples are written.
         part: `train`, `val` or `test`.
-        axes: Axes of a single sample; None: unknown, the stream gives batches.
+        axes: Axes of a single sample; None: unknown, and the kind of stream decides whether it yields batches.
         ends: Names of the model's inputs and outputs, which may be several.
 
     Raises:
-        DataError: The stream never ends, or gives what cannot be trained.
+        DataError: The stream never ends, or yields what cannot be trained.
         RunFolderError: The folder cannot be written.
     """
     import numpy as np
@@ -63,8 +63,8 @@ def spooled(
     # Most streams do not tell their length. Others are stopped by the room that they take, below.
     if hasattr(stream, "cardinality") and int(stream.cardinality()) == _INFINITE:
         raise DataError(
-            f"{name} is a tf.data pipeline that never ends: leave out repeat(), as a run goes through its samples once "
-            f"an epoch by itself; or {_BOUND}"
+            f"{name} is a tf.data pipeline that never ends: leave out repeat(), because a run repeats its samples in "
+            f"each epoch; or {_BOUND}"
         )
     most_bytes = _SHARE * shutil.disk_usage(folder).free
     most_labels_bytes = _SHARE * (available_memory_bytes() or math.inf)
@@ -102,7 +102,7 @@ def spooled(
                     f"repeats for ever, {_BOUND}; else set TMPDIR to a larger disk"
                 )
     if not count:
-        raise DataError(f"{name} gives no samples: an iterator that was used up gives nothing again")
+        raise DataError(f"{name} gives no samples: if it is an iterator that was used before, create it again")
     mapped = {of: np.memmap(folder / f"{of}.raw", kinds[of][1], "r", shape=(count, *kinds[of][0])) for of in opened}
     return {**mapped, **{of: np.concatenate(arrays) for of, arrays in held.items()}}
 
@@ -134,9 +134,9 @@ def _batches(name: str, stream: Any, part: str, axes: int | None, ends: _Ends) -
 
 
 def _elements(name: str, stream: Any) -> Iterator[Any]:
-    """Yield each element once.
+    """Yield each element once. Raises DataError.
 
-    `__getitem__` is bounded by the length, because some iterate for ever. Raises DataError.
+    A stream with a length is read by index up to that length, because iterating over some of them never ends.
     """
     try:
         if hasattr(stream, "__getitem__") and hasattr(stream, "__len__"):
@@ -147,7 +147,9 @@ def _elements(name: str, stream: Any) -> Iterator[Any]:
     except DataError:
         raise
     except Exception as error:  # the user's own code, and each library's
-        raise DataError(f"{name} cannot be read ({one_line(error)}): correct what gives its samples") from error
+        raise DataError(
+            f"{name} cannot be read ({one_line(error)}): correct the code that yields its samples"
+        ) from error
 
 
 def _arrays(name: str, element: Any, part: str, ends: _Ends) -> "dict[str, Array]":

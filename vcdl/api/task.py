@@ -16,7 +16,7 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
     """Return the task that follows from loss and labels.
 
     Args:
-        output_shape: Shape of the output that learns it, with the axis of samples.
+        output_shape: Shape of the output that learns the labels, with the axis of samples.
         loss: Loss as a job file has it; None for a model that was not compiled.
         y: Labels; None: they are x.
     """
@@ -27,7 +27,7 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
         return _labels(dimensions)
     # Numbers between 0 and 1 as labels of a binary loss are no classes, and an accuracy of them says nothing.
     if name in _PROBABILITIES and y.dtype.kind in "biuf" and not ((y == 0) | (y == 1)).all():
-        return "regression"  # the certainty of somebody else, or pixels from 0 to 1
+        return "regression"  # probabilities of another model, or pixels from 0 to 1
     if name in _BINARY:
         return _of_questions(dimensions, output_shape)
     if name or _has_fractions(y):
@@ -40,14 +40,14 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
 def _of_questions(dimensions: int, output_shape: Sequence[int | None]) -> Task:
     if dimensions == 1 or len(output_shape) == 2:
         return "multi_label" if dimensions == 2 else "classification"
-    # a question for each step or pixel, or several of them: number by number
+    # One yes or no for each step or pixel is a label there. Several of them are compared number by number.
     return _labels(dimensions) if output_shape[-1] == 1 and dimensions < 4 else "regression"
 
 
 def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Turn one-hot labels into class numbers, which are smaller, and choose the loss that takes them.
+    """Turn one-hot labels into class numbers, which are smaller, and choose the loss that accepts them.
 
-    A loss that smooths labels stays, with its labels: the one for class numbers has no such argument.
+    A loss that smooths labels stays, with its labels, because the loss for class numbers has no such argument.
     """
     labels = {name: y for name, y in arrays.items() if name.startswith("y_")}
     if isinstance(training.get("loss"), Mapping) and "label_smoothing" in training["loss"]:
@@ -61,7 +61,16 @@ def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 
 def refuse_one_hot(output_shape: Sequence[int | None], loss: Any, y: Any) -> None:
-    """Refuse one-hot labels for a loss that takes class numbers. `y` is None if the labels are x. Raises DataError."""
+    """Refuse one-hot labels for a loss that accepts class numbers only.
+
+    Args:
+        output_shape: Shape of the output that learns the labels, with the axis of samples.
+        loss: Loss as a job file has it; None for a model that was not compiled.
+        y: Labels; None: they are x.
+
+    Raises:
+        DataError: The labels are one-hot, and the loss is for class numbers.
+    """
     if y is None or _name(loss).replace("_", "") != _SPARSE or tuple(output_shape[1:]) != y.shape[1:]:
         return
     if y.shape[-1] > 1 and _is_one_hot(y):

@@ -92,24 +92,46 @@ def train(
     server: str | None = None,
     **sections: Any,
 ) -> RunHandle | RemoteRun:
-    """Begin to train a Keras model on arrays, in shards, in a process of its own; `Run.wait` waits for the end.
+    """Start to train a Keras model on arrays, in shards, in a separate process; `Run.wait` waits for the end.
 
-    `x` alone may be a stream of pairs (x, y): a `tf.data.Dataset`, a `PyDataset`, a data set of PyTorch, a generator.
-    So may the other parts. It is written to the disk first, as are arrays that are mapped.
+    Optimizer, learning rate, loss and metrics are those that the model was compiled with. Samples are used as they are,
+    unless `data={"normalise": …}` changes that.
 
-    A compiled model brings its optimizer, learning rate, loss and metrics; samples are used as they are
-    (`data={"normalise": …}` changes that). `simulate`: keys of a clients file, such as `{"clients": 10}`: virtual
-    clients train instead of this machine's workers. `code`: the folder whose Python files travel with the model, for
-    classes and functions of one's own. `sections`: sections of a job file, `update={"rule": "vc_asgd"}`,
-    which go before what follows from the arguments. `server`: a service of `vcdl login`, where it is trained instead.
-    `callbacks`: those of Keras' that a run has as settings, such as `EarlyStopping`; others are refused with a cure.
+    Args:
+        model: The model.
+        x: Samples. Without `y`, it may be a stream of pairs (x, y): a `tf.data.Dataset`, a `PyDataset`, a data set of
+            PyTorch, or a generator. A stream is written to the disk first, as are arrays that are mapped.
+        y: Labels.
+        validation_data: A pair (x, y) or a stream; None: validation samples are taken from `x` and `y`.
+        test_data: A pair (x, y) or a stream, to test the trained model on.
+        epochs: Number of epochs.
+        batch_size: Samples of a batch; None: by the number of samples.
+        shards: Number of shards; None: by the number of samples.
+        validation_split: Number or fraction of the samples that validate.
+        callbacks: Keras' callbacks that a run has as settings, such as `EarlyStopping`; others are refused.
+        sample_weight: Weight of each sample in training.
+        class_weight: Weight of a sample by its class, or `balanced`.
+        workers: Worker processes on this machine.
+        seed: The job's seed.
+        name: The job's name; None: the name of `out`, or of the model.
+        out: The run's folder; None: runs/NAME.
+        simulate: Keys of a clients file, such as `{"clients": 10}`: simulated clients train instead of this machine's
+            workers.
+        code: The folder whose Python files are sent with the model, for classes and functions of one's own.
+        show: Print what the run does until the job is prepared.
+        server: A service of `vcdl login`, where the job is trained instead.
+        sections: Sections of a job file, such as `update={"rule": "vc_asgd"}`. They have priority over what follows
+            from the model and the data.
 
-    Returns as soon as the job is accepted and prepared. Raises JobError, DataError, ModelError and RunFolderError for
-    what is wrong, and leaves nothing then.
+    Returns:
+        The run, as soon as its job is accepted and prepared.
+
+    Raises:
+        JobError, DataError, ModelError, RunFolderError: The arguments cannot be used. Nothing is left behind then.
     """
     for argument in sections:
         _refuse_unknown(argument)
-    # Users write both for `fit`, where 0 is the default.
+    # Users of `fit` give both, because 0 is the default there.
     if validation_split == 0 and validation_data is not None:
         validation_split = None
     check_is_a_model(model)
@@ -134,7 +156,7 @@ def train(
         if lookups:
             if show:
                 named = ", ".join(layer.name for layer in lookups.values())
-                print(f"{named} is applied to the data now, once: the run's model takes its numbers")
+                print(f"{named} is applied to the data now, once: the run's model gets the numbers")
             names = ends_of(model)[0]
             x = looked_up(lookups, "x", x, names)
             validation_data, test_data = (
@@ -157,7 +179,7 @@ def train(
         job_of(values, "vcdl.train")
         if server is not None:
             if (out, simulate, code) != (None, None, None):
-                raise JobError("vcdl.train: server: `server` does not go with `out`, `simulate` or `code`: remove them")
+                raise JobError("vcdl.train: server: `server` excludes `out`, `simulate` and `code`: remove them")
             values["data"] |= {"npz": DATA_FILE} if values["data"].pop("from", None) is not None else {}
             return _submit(server, model, arrays, values, Path(spool))
         return _begin(model, arrays, values, out, _clients(simulate), show)
@@ -304,7 +326,7 @@ def _begin(
 
 
 def _submit(server: str, model: Any, arrays: dict[str, Any], values: dict[str, Any], folder: Path) -> RemoteRun:
-    """Send the model and its arrays to a service, where the job is taken or refused. Raises VcdlError."""
+    """Send the model and its arrays to a service, which accepts or refuses the job. Raises VcdlError."""
     _write_given(folder / "given", model, arrays, values, in_one=True)
     return connect(server).submit(folder / "given" / JOB_FILE)
 
@@ -318,7 +340,7 @@ def _write_given(
         more = {key: value for key, value in values["model"].items() if key != "keras"}
         values = {**values, "model": {**write_model(folder, model), **more}}
         text = as_yaml(values)
-        (folder / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` takes it as well.\n{text}", "utf-8")
+        (folder / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` accepts it as well.\n{text}", "utf-8")
     (write_folder if _stays_on_disk(arrays) and not in_one else write_arrays)(folder, arrays)
 
 

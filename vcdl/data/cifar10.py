@@ -37,7 +37,7 @@ _ADVICE = (
 def load(local: Path | None) -> DataSource:
     """Return 50 000 training and 10 000 test images, uint8 (n, 32, 32, 3).
 
-    Read from `local` or from Keras' cache.
+    They are read from `local` or from Keras' cache, or downloaded by Keras.
 
     Raises:
         DataError: There is no intact copy, and none can be downloaded.

@@ -12,11 +12,14 @@ from vcdl.job.class_weight import ClassWeight
 
 
 def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
-    """Return the data set with samples weighted by class. Raises JobError.
+    """Return the data set with samples weighted by class.
 
     Args:
         dataset: The data set.
         given: Weights by class; `balanced` gives each class n / (classes · its samples).
+
+    Raises:
+        JobError: The weights do not fit the data set's classes.
     """
     if given is None:
         return dataset

@@ -15,8 +15,8 @@ from vcdl.wire.inputs import InputShape, Outputs, array_name, parts_of
 from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
 
 _MISSING = (
-    "multi_label has no missing ones. Write -1 for them, set data > task: sequence and mask: -1, end the model in "
-    "Dense(2 * labels), Reshape((labels, 2)) and Softmax(), and take the loss sparse_categorical_crossentropy"
+    "multi_label cannot mask missing labels. Write -1 for them, set data > task: sequence and mask: -1, end the model "
+    "in Dense(2 * labels), Reshape((labels, 2)) and Softmax(), and take the loss sparse_categorical_crossentropy"
 )
 _PLAIN_BY_KIND = {
     "c": "give real and imaginary parts, numpy.concatenate([a.real, a.imag], axis=-1)",
@@ -161,7 +161,7 @@ def one_output(y: Array, classes: Classes | None) -> int:
 
 
 def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
-    """Return `x` and `y` as a Part. Raises DataError for data that no model could train on.
+    """Check `x` and `y`, and return them as a Part.
 
     Args:
         name: Name of the part, for messages.
@@ -169,6 +169,9 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
         y: Labels.
         task: The kind of task, which determines the form of the labels.
         output: Name of the output, for messages.
+
+    Raises:
+        DataError: No model could train on such data.
     """
     x_name, y_name = f"x_{name}", array_name(f"y_{name}", output)
     inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
@@ -199,7 +202,16 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
 
 
 def labelled(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
-    """Return the source with labels as class numbers (`data > classes`, `data > mask`). Raises DataError."""
+    """Return the source with its labels converted to class numbers.
+
+    Args:
+        source: The source.
+        given: The value of `data > classes`.
+        mask: The value of `data > mask`.
+
+    Raises:
+        DataError: The labels are not classes, or do not match `given` or `mask`.
+    """
     parts = source.parts()
     labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given, mask)
     placed = {name: replace(part, y=labels[f"y_{name}"]) for name, part in parts.items()}
@@ -207,12 +219,20 @@ def labelled(source: DataSource, given: Given, mask: str | int | None = None) ->
 
 
 def named_labels(source: DataSource, names: Given) -> DataSource:
-    """Return a source of several labels per sample, with their names. Raises DataError."""
+    """Return a source of several labels per sample with the names of these labels.
+
+    Args:
+        source: The source.
+        names: The value of `data > classes`: names or a number, which must match the labels of a sample.
+
+    Raises:
+        DataError: The number of names differs from the number of labels.
+    """
     count = source.train.y.shape[1]
     if names is None:
         return source
     if (names if isinstance(names, int) else len(names)) != count:
-        raise DataError(f"y_train has {count} labels a sample, and data > classes names another number of them")
+        raise DataError(f"y_train has {count} labels a sample, but data > classes gives another number of names")
     return replace(source, classes=Classes(count, () if isinstance(names, int) else tuple(map(str, names))))
 
 
@@ -232,7 +252,13 @@ def content_sha256(*arrays: Array) -> str:
 
 
 def refuse_kind(name: str, dtype: "np.dtype[Any]", kinds: str) -> None:
-    """Raise DataError for an array whose type is of none of NumPy's `kinds`."""
+    """Raise DataError unless an array's type is one of some kinds.
+
+    Args:
+        name: Name of the array, for the message.
+        dtype: Its type.
+        kinds: The accepted values of NumPy's `dtype.kind`, such as `biuf` for numbers.
+    """
     if dtype.kind not in kinds:
         cure = _PLAIN_BY_KIND.get(dtype.kind, "save it as a plain NumPy array")
         raise DataError(f"{name} holds {dtype}, expected numbers: {cure}")
@@ -245,7 +271,7 @@ def _refuse_not_finite(name: str, array: Array) -> None:
     if bad:
         raise DataError(f"{name} holds {bad} numbers that are NaN or infinite (of {array.size}): replace or drop them")
     if array.dtype.itemsize > 4 and max(-array.min(), array.max()) > _LARGEST:
-        raise DataError(f"{name} holds numbers beyond ±{_LARGEST:.2g}, and float32 is trained: scale them")
+        raise DataError(f"{name} holds numbers beyond ±{_LARGEST:.2g}, which float32 cannot hold: scale them")
 
 
 def _labels(name: str, y: Array, task: Task) -> Array:

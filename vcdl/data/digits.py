@@ -19,10 +19,14 @@ _TEST_SEED = 0
 
 
 def load(local: Path | None) -> DataSource:
-    """Return 1 437 training and 360 test images, uint8 from 0 to 16 of shape (n, 8, 8, 1). Raises DataError."""
+    """Return 1 437 training and 360 test images, uint8 from 0 to 16 of shape (n, 8, 8, 1).
+
+    Raises:
+        DataError: scikit-learn is missing, or its file is damaged.
+    """
     found = find_spec("sklearn")  # its file alone: importing scikit-learn takes half as long as importing Keras
     if found is None or found.origin is None:
-        raise DataError("the digits come with scikit-learn, which `pip install 'vcdl[digits]'` brings")
+        raise DataError("the digits come with scikit-learn, which is not installed: pip install 'vcdl[digits]'")
     try:
         table = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", np.uint8, delimiter=",")
     except (OSError, EOFError, ValueError) as error:

@@ -28,7 +28,7 @@ _ADVICE = "install Debian's package dataset-fashion-mnist, or put its four .gz f
 def load(local: Path | None) -> DataSource:
     """Return 60 000 training and 10 000 test images, uint8 of shape (n, 28, 28, 1).
 
-    Read from files in or below `local`.
+    They are read from files in or below `local`, from Debian's package, or downloaded by Keras.
 
     Raises:
         DataError: There is no intact copy, and none can be downloaded.

@@ -1,6 +1,10 @@
-"""Write an uncompressed `.npz` to which samples are appended.
+"""Write an uncompressed `.npz` file to which samples are appended.
 
-`x` comes first, because its final size is known from the start, then the other arrays.
+The member `x` comes first, because its final size is known from the start; the other arrays follow.
+
+The process may be killed at any time. A file grows under a name that ends in `.part`, and is renamed once it is
+complete. The caller saves `state` after `sync`; `resume` truncates the file to a saved state, and thereby drops the
+samples that were written later.
 """
 
 import io
@@ -19,7 +23,7 @@ from vcdl.files.atomic import sync
 
 
 class GrowingNpz:
-    """A file to which samples are appended; another process may continue it."""
+    """A file to which samples are appended. After a kill, another process can continue it."""
 
     def __init__(self, path: Path, count: int, sample_shape: tuple[int, ...], dtype: "np.dtype[Any]") -> None:
         self.path = path
@@ -37,7 +41,7 @@ class GrowingNpz:
         self._info.CRC, self._info.header_offset = 0, 0  # the checksum comes at the end
         self._head = self._info.FileHeader() + header.getvalue()
         self.state = (len(self._head), zlib.crc32(header.getvalue()))
-        """Number of bytes written, and the checksum of the part of them that is `x`."""
+        """Number of bytes written, and the CRC-32 of the member `x` so far."""
         self.whole_bytes = len(self._head) + data_bytes
         """Number of bytes once all samples are written."""
         self._fresh = self.state
@@ -48,7 +52,7 @@ class GrowingNpz:
         self.state, self._has_begun = self._fresh, False
 
     def resume(self, state: tuple[int, int]) -> None:
-        """Continue after the given sizes. What a killed process wrote beyond them is cut off. Raises OSError."""
+        """Continue from a saved `state`, and truncate what a killed process wrote after it. Raises OSError."""
         if self.is_done:
             return
         # A state of the header alone means that nothing was appended. The first append writes the header, and the file
@@ -86,12 +90,12 @@ class GrowingNpz:
         if self.is_done:
             return
         size, self._info.CRC = self.state
-        os.truncate(self._part, size)  # of a process that was killed in this method
+        os.truncate(self._part, size)  # drops the members of a process that was killed in this method
         with self._part.open("r+b") as file:
             # Only the checksum differs from the header that append wrote, so the new one has the same length and fits
             # in its place.
             file.write(self._info.FileHeader())
-        with zipfile.ZipFile(self._part, "a") as archive:  # no archive yet: it begins behind what is there
+        with zipfile.ZipFile(self._part, "a") as archive:  # the part is no archive yet, so members are appended to it
             archive.filelist.append(self._info)
             archive.NameToInfo[self._info.filename] = self._info
             for name, array in others.items():

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from vcdl.job.reader import Reader
 
 _MOST_LABEL_BYTES = 2**28
+"""Bytes of labels above which a survey is not cached, so that the cache stays small."""
 _FORM = 2
 """Version of the cached surveys; raised when a survey contains more facts for the same keys."""
 _KEPT_S = 30 * 86_400.0
 """Seconds without use after which a survey is deleted."""
 _SETTLED_S = 2.0
-"""Age from which a modification time identifies content, since coarse clocks give two changes one time."""
+"""Seconds after which a file's time of modification identifies its content, because with a coarse clock two
+changes in quick succession have the same time."""
 
 
 class Survey(NamedTuple):

@@ -39,12 +39,18 @@ Given = Sequence[str | int] | int | None
 def classes_of(
     labels: Mapping[str, Array], given: Given, mask: str | int | None = None
 ) -> tuple[dict[str, Array], Classes]:
-    """Return the labels as class numbers, training first, and the classes. Raises DataError.
+    """Convert labels to class numbers.
 
     Args:
-        labels: The labels by array.
+        labels: The labels by array, training first.
         given: The value of `data > classes`.
         mask: The label that becomes MASKED.
+
+    Returns:
+        The class numbers by array, and the classes.
+
+    Raises:
+        DataError: A label is no class, or the training labels leave their number open.
     """
     if mask is not None:
         return _masked(labels, given, mask)

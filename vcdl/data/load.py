@@ -26,7 +26,12 @@ class _NamedSource(Protocol):
 
 
 def load_dataset(data: "DataSettings", seed: int) -> Dataset:
-    """Load and check the job's data set, and split off its validation set by `seed`. Raises DataError."""
+    """Load and check the job's data set, and split off its validation set by `seed`.
+
+    Raises:
+        DataError: The data cannot be used for the job.
+        FileUnavailable: A file cannot be read now.
+    """
     if data.from_ is not None:
         source = streamed.load(data.from_, data)
     elif data.npz is not None:
@@ -56,7 +61,12 @@ def load_dataset(data: "DataSettings", seed: int) -> Dataset:
 
 
 def facts_of(data: "DataSettings") -> Facts:
-    """Return shapes and counts of the set that `load_dataset` would return, without its samples. Raises DataError."""
+    """Return shapes and counts of the set that `load_dataset` would return, without its samples.
+
+    Raises:
+        DataError: The data cannot be used for the job.
+        FileUnavailable: A file cannot be read now.
+    """
     if data.from_ is not None:
         facts = streamed.facts(data.from_, data)
     else:

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 _CONSTANT = 1e-7
-"""Relative spread up to which an input is a constant in float32; otherwise scaling would amplify noise."""
+"""Relative spread up to which an input counts as a constant: about the precision of float32, so that scaling would only
+amplify rounding errors."""
 
 
 def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
     """Return the normalisation that `data > normalise` asks for, measured on training samples of an input.
 
-    `scale` maps to 0 … 1. `standardise` maps to mean 0 and variance 1, per entry of the last axis; grey images as a
-    whole. `auto` means `scale` for pictures (three axes or more, and whole numbers or within 0 … 1) and for the samples
-    of an autoencoder, and `standardise` otherwise.
+    `scale` maps to 0 … 1. `standardise` maps to mean 0 and variance 1, separately for each entry of the last axis, and
+    for grey images as a whole. `auto` means `scale` for pictures (three axes or more, and whole numbers or within
+    0 … 1) and for the samples of an autoencoder, and `standardise` otherwise.
     """
     if settings.normalise == "none":
         return Normalisation()
@@ -40,7 +41,7 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
 def measures_moments(normalise: str, x: Inputs) -> bool:
     """Return whether samples of shape (n, …) may be standardised.
 
-    For `auto`, integers with three axes are pictures, which are not.
+    With `auto`, arrays of integers with three axes or more are pictures, which are scaled instead.
     """
     return normalise == "standardise" or (normalise == "auto" and (x.ndim < 3 or x.dtype.kind not in "biu"))
 

@@ -54,7 +54,12 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
 
 
 def facts(path: Path, settings: "DataSettings") -> Facts:
-    """Return shapes and counts from the arrays' headers and the labels. Raises DataError, FileUnavailable."""
+    """Return shapes and counts from the arrays' headers and the labels.
+
+    Raises:
+        DataError: The file is no valid data set.
+        FileUnavailable: It cannot be read now.
+    """
     task = settings.task
     with _opened(path) as file:
         found = _parts(file.names, settings, path)
@@ -79,14 +84,29 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
 
 
 def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = None) -> None:
-    """Write samples and labels, compressed and atomically; without labels, `y` is `x`. Raises OSError."""
+    """Write samples and labels into a compressed file, as a whole or not at all.
+
+    Args:
+        path: The file.
+        x: Samples.
+        y: Labels; None: they are `x`, as for an autoencoder.
+        weights: Weight of each sample; None: all equal.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         arrays = {"x": x, "y": y, "weights": weights}
         np.savez_compressed(file, allow_pickle=False, **{k: array for k, array in arrays.items() if array is not None})
 
 
 def read_split(path: Path) -> tuple[Array, Array]:
-    """Return `x` and `y` of a shard or of held-out samples. Raises DataError, FileUnavailable."""
+    """Return `x` and `y` of a shard or of held-out samples.
+
+    Raises:
+        DataError: The file is damaged, or is not a shard.
+        FileUnavailable: It cannot be read now.
+    """
     with _opened(path, LOST_CURE) as file:
         x = _inputs_of(file, path)
         y = _labels_in(file, path) if "y" in file.names else x
@@ -96,7 +116,11 @@ def read_split(path: Path) -> tuple[Array, Array]:
 
 
 def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
-    """Return `x`, memory-mapped unless compressed, and `y` of such a file. Raises DataError, FileUnavailable."""
+    """Return `x` and `y` of a shard or of held-out samples, with `x` memory-mapped unless it is compressed.
+
+    Raises:
+        DataError, FileUnavailable: The file is damaged, or cannot be read now.
+    """
     with _opened(path) as file:
         try:
             x = file.mapped("x")
@@ -129,7 +153,7 @@ def _inputs_of(file: NpzFile, path: Path) -> Array:
 
 
 def read_weights_of(path: Path) -> Array | None:
-    """Return the weight of each sample of such a file, or None if all are equal.
+    """Return the weight of each sample of a shard or of held-out samples, or None if all are equal.
 
     Raises:
         DataError, FileUnavailable: The file is damaged, or cannot be read now.
@@ -209,7 +233,7 @@ def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Par
 def _refuse_several(x: Array, path: Path) -> None:
     """Refuse several inputs where only one is possible. Raises DataError."""
     if x.dtype.names is not None:
-        raise DataError(f"{path.name}: data > task: autoencoder has one input, and here are {len(x.dtype.names)}")
+        raise DataError(f"{path.name}: data > task: autoencoder takes one input, not {len(x.dtype.names)}")
 
 
 def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
@@ -286,7 +310,7 @@ def _array(file: NpzFile, name: str, path: Path) -> Array:
     """Read an array.
 
     Raises:
-        DataError: The array is damaged, or larger than the free memory; Linux would kill this process.
+        DataError: The array is damaged, or larger than the free memory, so that Linux would kill this process.
     """
     try:
         header = file.header(name)
@@ -300,7 +324,9 @@ def _array(file: NpzFile, name: str, path: Path) -> Array:
         raise _damaged(name, path, error) from error
     except MemoryError as error:
         gib = needed_bytes / 2**30
-        raise DataError(f"{path.name}: {name} needs {gib:.1f} GiB of memory, more than is free: take a part") from error
+        raise DataError(
+            f"{path.name}: {name} needs {gib:.1f} GiB of memory, more than is free: use fewer samples"
+        ) from error
 
 
 def _header(file: NpzFile, name: str, path: Path) -> ArrayHeader:

@@ -7,8 +7,10 @@ import numpy as np
 from vcdl.data.rows import Array, Numbers, Rows
 
 _BLOCK_BYTES = 2**24
+"""Bytes of an array in memory that are measured at a time, so that copies stay small."""
 _LARGE = 1e15
-"""Size from which numbers are large, because float32 may not hold their squares, or the inverses of those."""
+"""Absolute value above which squares may leave the range of float32, as may those of values below its inverse. Blocks
+with such numbers are computed in float64, which is slower."""
 _EXACT, _FEWEST_STEPS = 2**24, 4096
 """Float32 holds all integers up to the first. Above it, a range of fewer steps than the second has lost digits."""
 # Times of less than a week in seconds since 1970 are such a range. A wider one keeps three digits and more, as
@@ -40,7 +42,7 @@ def gathered(blocks: Iterable[Array], *, moments: bool) -> Numbers:
 
 
 class NumbersSoFar:
-    """Gathers the numbers of one block after the other."""
+    """The numbers of the blocks that were added so far."""
 
     def __init__(self, moments: bool) -> None:
         self._moments = moments
@@ -98,7 +100,7 @@ class NumbersSoFar:
 
 
 def are_rounded(low: Array, high: Array) -> bool:
-    """Return whether float32, used in training, merges many of the numbers into one: 10⁹ and 10⁹ + 20."""
+    """Return whether float32, used in training, merges many of the numbers into one, such as 10⁹ and 10⁹ + 20."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     sizes, spread = np.maximum(np.abs(low), np.abs(high)), high - low
     # spacing is of float64. The power of two scales it to the distance of neighbouring float32 numbers without a cast,

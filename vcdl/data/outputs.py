@@ -16,20 +16,27 @@ if TYPE_CHECKING:
 
 
 def checked_outputs(name: str, x: Array, labels: Mapping[str, Array], outputs: "Sequence[OutputSettings]") -> Part:
-    """Return `x` with the labels of each output as a Part. Raises DataError.
+    """Check samples and the labels of each output, and return them as a Part.
 
     Args:
         name: train, val or test, for messages.
         x: The samples.
         labels: The labels by output.
         outputs: The outputs.
+
+    Raises:
+        DataError: No model could train on such data.
     """
     parts = {output.name: checked_part(name, x, labels[output.name], output.task, output.name) for output in outputs}
     return Part(x, packed({of: part.y for of, part in parts.items()}))
 
 
 def labelled_outputs(source: DataSource, outputs: "Sequence[OutputSettings]") -> DataSource:
-    """Return the source with each output's labels as numbers of classes. Raises DataError."""
+    """Return the source with each output's labels as numbers of classes.
+
+    Raises:
+        DataError: Labels are not classes, or do not match those of their output.
+    """
     # Each output goes through the same functions as a single one, as a source of its own with the same samples, so that
     # messages and rules do not differ.
     labels: dict[str, dict[str, Array]] = {name: parts_of(part.y) for name, part in source.parts().items()}

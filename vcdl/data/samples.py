@@ -12,11 +12,12 @@ from vcdl.wire.task import MASKED
 from vcdl.wire.workunit import Normalisation
 
 _IN_MEMORY_BYTES = 2**28
-"""Bytes of a file up to which all its samples are normalised at once; those of a larger one when they are used."""
+"""Size of a file up to which all samples are normalised when it is read. Samples of a larger file are normalised on
+use, so that memory stays bounded."""
 
 
 class Sliced(Protocol):
-    """An array, or an object that gives parts of one."""
+    """An array, or an object that can be sliced and indexed like one."""
 
     def __len__(self) -> int: ...
 
@@ -44,14 +45,18 @@ class Samples(NamedTuple):
     x: Sliced
     y: Sliced
     weights: Array | None = None
-    """Weight of each sample in training, shape (n,); None: all equal. Measures for people ignore weights."""
+    """Weight of each sample in training, shape (n,); None: all equal. Measures that people read ignore them."""
 
     def taken(self, some: Any) -> "Samples":
         """Return the samples at these indices, in memory."""
         return Samples(self.x[some], self.y[some], None if self.weights is None else self.weights[some])
 
     def loaded(self, most: int | None = None) -> tuple[Array, Array, Array | None]:
-        """Return all samples as arrays; of samples in a file at most `most`."""
+        """Return the samples as arrays.
+
+        Args:
+            most: Samples to load where they are in a file; None: all of them.
+        """
         if isinstance(self.x, np.ndarray) and isinstance(self.y, np.ndarray):
             return self.x, self.y, self.weights
         return self.taken(slice(most)).loaded()

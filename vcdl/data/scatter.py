@@ -1,4 +1,9 @@
-"""Write each sample of a source into its file, drawn beforehand, in one pass: an exact cut larger than memory."""
+"""Write each sample of a source into the file that was drawn for it, in one pass.
+
+So data larger than memory are cut exactly (docs/decisions/064). At intervals the files are synchronised to disk, and
+then their lengths and checksums are saved, with the place in the source. A process that was killed continues from the
+last saved state, after it has truncated each file to the saved length.
+"""
 
 import json
 import time
@@ -17,9 +22,9 @@ from vcdl.files.atomic import atomic_write
 from vcdl.wire.jpeg import ENDS, SHAPE
 
 _BUFFER_BYTES = 64 * 2**20
-"""Bytes of samples that are buffered in memory, for all files together."""
+"""Bytes of samples that are buffered in memory, for all files together, because many small writes are slow."""
 SAVE_EVERY_S = 20.0
-"""Seconds of work that a kill may lose."""
+"""Seconds between two saved states: the most work that a kill may lose. Each save synchronises all files to disk."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,22 @@ def scatter(
     tell: Callable[[float], None] = lambda fraction: None,
     save_every_s: float = SAVE_EVERY_S,
 ) -> None:
-    """Write a source's samples into their files, or the rest of them. Raises DataError, FileUnavailable, OSError."""
-    # One number a sample decides where it goes. With the labels this is all that grows with the source in memory.
+    """Write a source's samples into their files, continuing after the last saved state.
+
+    Args:
+        source: The samples.
+        targets: The files, each with the places of its samples.
+        state_file: Where the state is saved.
+        fingerprint: Of the data and how they are cut; a saved state with another one is discarded.
+        tell: Called with the fraction of the source that is read.
+        save_every_s: Seconds between two saved states.
+
+    Raises:
+        DataError: The source has changed since it was surveyed.
+        FileUnavailable: It cannot be read now.
+        OSError: A file cannot be written.
+    """
+    # The number of each sample's file. With the labels, this is all that grows with the source in memory.
     owner = np.full(source.source_count, -1, np.int32)
     for number, target in enumerate(targets):
         owner[target.places] = number
@@ -163,7 +182,11 @@ class _Writer:
             self.save(place)
 
     def save(self, place: int) -> "Future[None]":
-        """Start to flush all samples before `place` to disk and record that. Raises the previous save's error."""
+        """Start to flush all samples before `place` to disk, and to save that state.
+
+        Raises:
+            OSError: The previous save failed.
+        """
         if self._saving is not None:
             self._saving.result()
         self._write()

@@ -53,7 +53,18 @@ class ShardFile:
 
 
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
-    """Return a job's shard files, cutting them unless they exist undamaged. Raises DataError, RunFolderError."""
+    """Return a job's shard files, and cut them unless they exist undamaged.
+
+    Args:
+        folder: Where the shards are stored.
+        dataset: The data.
+        settings: The job's section `data`.
+        seed: The job's seed.
+
+    Raises:
+        DataError: The data cannot be cut as the job says.
+        RunFolderError: The shards cannot be written.
+    """
     fingerprint = _fingerprint(dataset, settings, seed)
     # Other runs in the same folder, such as those of a sweep, often have cut the same data, and hard links take neither
     # time nor room.
@@ -76,9 +87,19 @@ def ensure_files(
     seed: int,
     tell: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[ShardFile, ...]:
-    """Create a job's shards and held-out samples unless they exist.
+    """Create a job's shards and held-out samples unless they exist, and return the shards.
 
-    Raises DataError, RunFolderError, FileUnavailable.
+    Args:
+        files: Where they are stored.
+        dataset: The data.
+        settings: The job's section `data`.
+        seed: The job's seed.
+        tell: Called with the fraction that is written, while data that are not in memory are cut.
+
+    Raises:
+        DataError: The data cannot be cut as the job says, or changed in the meantime.
+        RunFolderError: A file cannot be written.
+        FileUnavailable: The source cannot be read now.
     """
     x_train, x_test = dataset.x_train, dataset.x_test
     if not isinstance(x_train, Rows):
@@ -192,7 +213,7 @@ def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tu
     Groups (`data > by`), if the data have any, decide alone. Otherwise labels, `settings.split` and seed do.
 
     Raises:
-        DataError: The data cannot be split so, such as into more shards than samples.
+        DataError: The data cannot be split in this way, for example into more shards than there are samples.
     """
     # A random stream of its own (validation uses [seed, 1]), so that both draws can be repeated independently.
     rng = np.random.default_rng([seed, 2])
@@ -235,8 +256,7 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
             for index, (path, members) in enumerate(zip(paths, cut, strict=True))
         )
         _write_manifest(folder, shards, fingerprint)
-    # This includes an interrupt by the user: half of a cut is of no use, and takes the room that its failure may be
-    # about.
+    # This includes an interrupt by the user: half of a cut is useless, and the failure may be that the disk is full.
     except BaseException:
         for path in paths:
             path.unlink(missing_ok=True)

@@ -15,9 +15,16 @@ Indices = npt.NDArray[np.intp]
 
 
 def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return the indices to keep and the `count` indices to hold out. Raises DataError.
+    """Return the indices to keep and the indices to hold out.
 
-    Stratified: both have the class mix of all samples to within one sample.
+    Args:
+        y: Labels, shape (n,).
+        count: Number of samples to hold out.
+        stratified: Give both parts the class mix of all samples, to within one sample of each class.
+        rng: The random stream.
+
+    Raises:
+        DataError: There are too few samples.
     """
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
@@ -27,7 +34,7 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
     keep, out = np.delete(order, picked), order[picked]
     if stratified:
         lost, first = np.unique(y[out], return_index=True)
-        first = first[~np.isin(lost, y[keep])]  # a class with one sample: somebody must train on it
+        first = first[~np.isin(lost, y[keep])]  # all samples of these classes were held out: one of each returns
         keep, out = np.concatenate([keep, out[first]]), np.delete(out, first)
         if not len(out):
             raise DataError(
@@ -37,7 +44,17 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Return the indices of shards whose sizes, and counts of each class, differ by at most one. Raises DataError."""
+    """Return the indices of shards whose sizes differ by at most one.
+
+    Args:
+        y: Labels, shape (n,).
+        shards: Number of shards.
+        stratified: Let the counts of each class differ by at most one, too.
+        rng: The random stream.
+
+    Raises:
+        DataError: There are fewer samples than shards.
+    """
     _check_enough(y, shards)
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
     # Dealing from an order sorted by label gives each shard its share of every class. The permutation then mixes the
@@ -99,7 +116,7 @@ def _split_evenly(groups: Sequence[Indices], shards: int) -> list[list[Indices]]
 
 
 def likeness(y: Array, cut: Sequence[Indices]) -> float:
-    """Return how similar the shards' class mixes are: their mean label entropy as a fraction of that of all, 0 to 1.
+    """Return how similar the shards' class mixes are: the ratio of their mean label entropy to that of all labels.
 
     Args:
         y: Labels, shape (n,).

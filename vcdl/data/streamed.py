@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def load(reader: "Reader", settings: "DataSettings") -> DataSource:
-    """Read each part of a source once, and return the parts. Raises DataError, FileUnavailable."""
+    """Read each part of a source once, and return the parts.
+
+    Raises:
+        DataError: The source is invalid, or its parts do not agree.
+        FileUnavailable: It cannot be read now.
+    """
     paths = reader.parts
     surveyed = {part: survey(reader, path, settings.task, settings.normalise) for part, path in paths.items()}
     train = surveyed["train"].rows
@@ -42,7 +47,12 @@ def load(reader: "Reader", settings: "DataSettings") -> DataSource:
 
 
 def facts(reader: "Reader", settings: "DataSettings") -> Facts:
-    """Return shapes and counts of a source, which is read for that. Raises DataError, FileUnavailable."""
+    """Return shapes and counts of a source, which is read for that.
+
+    Raises:
+        DataError: The source is invalid, or its parts do not agree.
+        FileUnavailable: It cannot be read now.
+    """
     source = load(reader, settings)
     counts = {name: len(part) for name, part in source.parts().items()}
     x, y = source.train.x, source.train.y

@@ -21,7 +21,9 @@ from vcdl.job.reader import Outline
 from vcdl.yaml_schema.section import section_of
 
 _SHOWN_CLASSES = 12
+"""Classes that `facts_lines` lists, so that a data set of a thousand classes still fits in one line."""
 _FEWEST_EPOCHS, _MOST_EPOCHS, _SAMPLES_TRAINED = 5, 60, 20_000
+"""Bounds on a suggested number of epochs. Between them, a job trains about `_SAMPLES_TRAINED` samples in all epochs."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,12 @@ class Suggestion:
     data: Mapping[str, Any]
 
     def loaded(self) -> DataSource:
-        """Load the source as a run would read it. Raises DataError, FileUnavailable."""
+        """Load the source as a run would read it.
+
+        Raises:
+            DataError: The source is invalid.
+            FileUnavailable: It cannot be read now.
+        """
         settings = section_of(DataSettings, self.data, "vcdl data")
         if settings.from_ is None:
             raise DataError("there is no source: name a file or a folder")
@@ -48,7 +55,7 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
         given: Keys of `data > from` that are not to be guessed.
 
     Raises:
-        DataError, JobError, FileUnavailable, RunFolderError: The source is not there, or nothing reads it.
+        DataError, JobError, FileUnavailable, RunFolderError: The source does not exist, or no reader supports it.
     """
     given = given or {}
     try:
@@ -74,7 +81,7 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
 
 
 def epochs_for(source: DataSource) -> int:
-    """Return the epochs of a suggested job: a small set needs more epochs for as many steps."""
+    """Return the number of epochs of a suggested job: a small set needs more epochs for the same number of steps."""
     return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _SAMPLES_TRAINED // len(source.train)))
 
 

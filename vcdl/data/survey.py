@@ -35,13 +35,17 @@ class Surveyed:
 
 
 def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
-    """Read a part once, or take the cached survey of it. Raises DataError, FileUnavailable.
+    """Read a part once, or use the cached survey of it.
 
     Args:
         reader: The reader.
         path: The part.
         task: The kind of task, which determines the form of the labels.
         normalise: The job's setting, which may require moments.
+
+    Raises:
+        DataError: The part is empty, invalid, or has numbers that are not finite.
+        FileUnavailable: It cannot be read now.
     """
     found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
     # A kept survey is checked like a new one: it was written before this check.
@@ -72,7 +76,8 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
         if x.shape[1:] != first.shape[1:]:
             raise DataError(f"{path.name}: samples of shape {first.shape[1:]} and of {x.shape[1:]}: they must agree")
         numbers.add(x)
-        # Of pictures the files that travel are summed and not their pixels, because the shards contain the files.
+        # For pictures that are sent as JPEG, the checksum covers these files and not the pixels, because the shards
+        # contain the files.
         for held in (np.ascontiguousarray(x).data,) if encoded is None else encoded:
             digest.update(held)
         sizes += map(len, encoded or ())
@@ -122,4 +127,4 @@ def _refuse_not_finite(path: Path, numbers: Numbers) -> None:
         raise DataError(f"{path.name}: x holds numbers that are NaN or infinite{where}: replace or drop them")
     limit = float(np.finfo(np.float32).max)
     if max(-float(numbers.low.min()), float(numbers.high.max())) > limit:
-        raise DataError(f"{path.name}: x holds numbers beyond ±{limit:.2g}, and float32 is trained: scale them")
+        raise DataError(f"{path.name}: x holds numbers beyond ±{limit:.2g}, which float32 cannot hold: scale them")

@@ -2,22 +2,22 @@
 
     VcdlError
      ├─ JobError           the job file is wrong
-     ├─ PluginError        an installed package brings a part that cannot be used
+     ├─ PluginError        an installed package contains a part that cannot be used
      ├─ DataError          the data set is missing or damaged, or does not fit the job
      ├─ ModelError         the model cannot be built, or does not fit the data
      ├─ RunFolderError     the run's folder is busy, missing, read-only or full
      │   └─ RunFolderFull      * there is no room on its disk
      ├─ FileUnavailable    * a file is not there yet, or this machine cannot read it
      ├─ StoreError         the weight store has failed
-     │   ├─ StoreUnavailable   * a service is away, or its disk is full
+     │   ├─ StoreUnavailable   * a service cannot be reached, or its disk is full
      │   └─ StoreLost          it has lost its data: restore a snapshot
      ├─ JournalError       the journal has failed
      │   └─ JournalUnavailable * it cannot be written now: its disk is full
      ├─ GridError          the grid cannot run subtasks
-     │   └─ GridUnavailable    * its database is away
+     │   └─ GridUnavailable    * its database cannot be reached
      ├─ FleetError         the cloud refuses, or the fleet itself has failed
      │   ├─ FleetUnavailable    * the cloud throttles, fails or cannot be reached
-     │   └─ FleetNotAuthorised  credentials are missing, expired or lack a right
+     │   └─ FleetNotAuthorised  credentials are missing, expired or lack a permission
      ├─ WorkunitError      workunit.json is not one of ours
      └─ WeightsFileError   params.h5 or update.h5 is not valid
 
@@ -35,15 +35,15 @@ from enum import IntEnum
 from pathlib import Path
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""No room on the disk, in the user's quota, or in the largest file that the process may write."""
+"""Errors of a full disk, of a used-up quota, and of a file larger than the process may write."""
 
 
-LOST_CURE = "put it back from a copy of the run, or begin anew: `vcdl run` its job.yaml with another --out"
-"""The cure for a file of a run that somebody deleted."""
+LOST_CURE = "restore it from a copy of the run, or start a new one: `vcdl run` its job.yaml with another --out"
+"""The advice for a file of a run that was deleted."""
 
 _STARTED_BY = {
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
-    errno.ENFILE: "end what keeps so many files open",
+    errno.ENFILE: "close programs that have many files open",
     errno.EAGAIN: "raise the limit of processes (`ulimit -u`)",
 }
 
@@ -51,7 +51,7 @@ _STARTED_BY = {
 _FILED_BY = {
     **dict.fromkeys(DISK_FULL, "free some space"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "correct the permissions"),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "take away what lies in its place"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "remove what is in its place"),
     errno.EROFS: "mount its disk so that it can be written",
 }
 
@@ -67,7 +67,7 @@ def file_cure(error: OSError) -> str:
 
 
 MASK = "***"
-"""A password, in what is printed or written for others to read."""
+"""Text that replaces a password wherever others may read it: in messages, logs and pages."""
 
 # A file name made from a URL has one slash. The match ends at the line's last @: an unescaped password may hold any
 # character.
@@ -107,7 +107,7 @@ class VcdlError(Exception):
 
 
 class Unavailable(VcdlError):
-    """A resource is away, full or busy.
+    """A resource cannot be reached, is full or is busy.
 
     The call had no effect and can be retried; long-running callers do so with backoff.
     """
@@ -120,7 +120,7 @@ class JobError(VcdlError):
 
 
 class PluginError(VcdlError):
-    """An installed package brings a part that cannot be used: a rule, a store, a data source, a grid, a cloud."""
+    """An installed package contains a part that cannot be used: a rule, a store, a data source, a grid, a cloud."""
 
     exit_code = ExitCode.BAD_JOB
 
@@ -160,7 +160,7 @@ class StoreError(VcdlError):
 
 
 class StoreUnavailable(StoreError, Unavailable):
-    """A server is away, starting, full or cut off; or the disk of a folder's store is full."""
+    """A server cannot be reached, is starting or is full; or the disk of a folder's store is full."""
 
 
 class StoreLost(StoreError):
@@ -184,7 +184,7 @@ class GridError(VcdlError):
 
 
 class GridUnavailable(GridError, Unavailable):
-    """The grid's database is away, starting, full or busy."""
+    """The grid's database cannot be reached, is starting, full or busy."""
 
 
 class ServerError(VcdlError):
@@ -217,9 +217,9 @@ class WeightsFileError(VcdlError):
 
 def folder_error(path: Path, error: OSError) -> RunFolderError:
     """Convert an OSError in the run's folder to a RunFolderError with advice."""
-    # The folder itself is missing, not a file in it: that is a wrong path, and no loss.
+    # If the folder itself is missing and not a file in it, the path is wrong and nothing was lost.
     if error.errno == errno.ENOENT and not path.exists():
-        return RunFolderError(f"there is no folder {path}: make it, or choose another")
+        return RunFolderError(f"there is no folder {path}: create it, or choose another")
     if error.errno == errno.ENOENT:
         return RunFolderError(f"{error.filename or path} is missing: {LOST_CURE}")
     if error.errno in DISK_FULL:
@@ -234,7 +234,7 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
 
 @contextmanager
 def folder_errors(path: Path) -> Iterator[None]:
-    """Raise an OSError of the block as the RunFolderError that folder_error makes of it."""
+    """Raise an OSError of the block as a RunFolderError with advice (`folder_error`)."""
     try:
         yield
     except OSError as error:
@@ -246,9 +246,9 @@ _LONGEST_FAULT = 500
 
 
 def first_fault(error: ValueError) -> str:
-    """Return the words of an error; of one of pydantic's, its first problem: `memory_gb: Input should be …`.
+    """Return the message of an error; of one of pydantic's, its first problem: `memory_gb: Input should be …`.
 
-    They may quote a file of anybody's: they are one line, and no longer than a person reads.
+    The message may quote a file from a stranger, so it is made printable, put on one line and cut to a readable length.
     """
     # Imported here: clients have no pydantic, and every command imports this module.
     from pydantic import ValidationError
@@ -284,14 +284,14 @@ def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUna
     Returns:
         WeightsFileError, which blames the sender, if the file is missing or a folder; otherwise FileUnavailable.
     """
-    # What a sender can cause. Everything else is this machine's trouble, for which no host may be blamed.
+    # A sender can cause these two. Everything else is a fault of this machine, for which no host may be blamed.
     if error.errno in (errno.ENOENT, errno.EISDIR):
         return WeightsFileError(f"{path.name} cannot be read ({error})")
     return unreadable(path, error)
 
 
 def for_shell(path: object) -> str:
-    """Return a path as a command in a message has it: quoted where the shell would take it apart."""
+    """Return a path for a command in a message, quoted where the shell would split it."""
     return shlex.quote(str(path))
 
 
@@ -301,13 +301,13 @@ def one_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Foreign text on one line; characters that could move the cursor or colour a terminal become spaces."""
+    """Return foreign text on one line, with spaces for characters that could move the cursor or colour a terminal."""
     # Foreign text may hold escape sequences that would rewrite what a terminal shows.
     return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean x?`, or all the known words when none is near."""
+    """Return `did you mean x?`, or the list of the known words if none is similar."""
     # Imported here: only wrong words need it, and a command's start is measured in milliseconds.
     import difflib
 

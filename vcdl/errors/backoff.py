@@ -50,25 +50,25 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
     `ask` runs in a thread: a socket's own timeout restarts with every byte, so a slow sender would never hit it.
 
     Raises:
-        TimeoutError: There is no whole answer in time. Errors of `ask` are raised as they are.
+        TimeoutError: There is no complete answer in time. Errors of `ask` are raised as they are.
     """
     answer: Future[Result] = Future()
 
     def wait() -> None:
         try:
             answer.set_result(ask())
-        except BaseException as error:  # it belongs to the asker
+        except BaseException as error:  # raised again in the caller's thread
             answer.set_exception(error)
 
-    # A daemon thread: a question that never ends must not keep the process alive.
+    # A daemon thread, because a call that never returns must not keep the process alive.
     threading.Thread(target=wait, daemon=True).start()
     try:
         return answer.result(seconds)
     except TimeoutError:
         # `ask` itself has raised TimeoutError, also right before the limit.
         if answer.done():
-            raise  # the question's own
-        raise TimeoutError(f"no whole answer after {seconds:g} s") from None
+            raise
+        raise TimeoutError(f"no complete answer after {seconds:g} s") from None
 
 
 @dataclass
@@ -89,7 +89,10 @@ class Attempts:
         return self.clock() >= self._not_before_s
 
     def attempt(self, step: Callable[[], Result]) -> Result | None:
-        """Call `step` if it is due; returns its result, or None when it waits, as after Unavailable. Others pass."""
+        """Call `step` if it is due, and return its result.
+
+        Return None if it is not due, or if it raises Unavailable: it is then due after a wait. Other errors are raised.
+        """
         if not self.is_due:
             return None
         try:
@@ -101,14 +104,19 @@ class Attempts:
         return result
 
     def failed(self, why: object, wait_s: float | None = None) -> str:
-        """Wait, for `wait_s` where the backoff is not to decide; returns a line for a log: why, and for how long."""
+        """Record a failure, and return a line for a log: why the step waits, and for how long.
+
+        Args:
+            why: The reason.
+            wait_s: Seconds to the next attempt; None: the backoff decides.
+        """
         self.why = str(why)
         self.wait_s = self.backoff.next_wait_s() if wait_s is None else wait_s
         self._not_before_s = self.clock() + self.wait_s
         return f"{self.why}; trying again in {self.wait_s:g} s"
 
     def succeeded(self) -> None:
-        """Wait no longer, and briefly after the next failure."""
+        """Record a success: the step is due, and the wait after the next failure is short again."""
         self.why, self.wait_s, self._not_before_s = None, 0.0, -math.inf
         self.backoff.reset()
 

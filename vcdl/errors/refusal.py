@@ -7,7 +7,7 @@ class Blame(StrEnum):
     """What a refusal implies about the host that sent the upload."""
 
     FORM = "form"
-    """No honest training ends like this: the host is quarantined at once."""
+    """No honest training ends like this: the host is quarantined immediately."""
     CONTENT = "content"
     """The upload is well-formed but unlike others; an honest host may be misjudged once."""
     HOST = "host"
@@ -29,7 +29,7 @@ class Refusal(StrEnum):
         member._value_, member.words, member.blame = name, words, blame
         return member
 
-    UNREADABLE = "unreadable", "no whole weights file", Blame.FORM
+    UNREADABLE = "unreadable", "no complete weights file", Blame.FORM
     """Cut short, damaged, too large, or not stored plainly."""
     NO_FILE = "no_file", "no file arrived", Blame.NOBODY
     """The grid has no file for it: the server lost it, or it was never sent. That alone says nothing about its host."""
@@ -38,26 +38,26 @@ class Refusal(StrEnum):
     WRONG_WORKUNIT = "wrong_workunit", "made for another workunit", Blame.FORM
     WRONG_BASE = (
         "wrong_base",
-        "trained from other weights than those given, or from ones not kept any more",
+        "trained from other weights than the given ones, or from ones that are no longer kept",
         Blame.NOBODY,
     )
     WRONG_LAYOUT = "wrong_layout", "weights of another model", Blame.FORM
-    WRONG_CODEC = "wrong_codec", "encoded in another way than asked for", Blame.FORM
+    WRONG_CODEC = "wrong_codec", "encoded in another way than the job requires", Blame.FORM
     BAD_COUNTERS = "bad_counters", "impossible samples, time or loss", Blame.FORM
     """They, or its fraction, do not fit each other and the shard."""
     NOT_FINITE = "not_finite", "weights that are no finite numbers", Blame.FORM
     """The training diverged, or the client lies."""
     NEGATIVE_MOMENTS = "negative_moments", "a mean of squares below zero, which no training makes", Blame.FORM
-    QUARANTINED = "host_quarantined", "a host that is kept out for a while", Blame.HOST
-    """The host's uploads were refused, and none counts for a while; or one was not what its training gives."""
-    NO_ROOM = "host_unknown", "a host without a checked upload, beyond its part", Blame.HOST
-    """Checked: trained again by the server."""
-    UNFINISHED = "unfinished", "a part of a subtask, from a host that may not bring one now", Blame.HOST
+    QUARANTINED = "host_quarantined", "a host that is quarantined", Blame.HOST
+    """Earlier uploads of the host were refused, or one was not what its training gives. None counts for a while."""
+    NO_ROOM = "host_unknown", "a host without a verified upload, beyond its share", Blame.HOST
+    """Verified means that the server has retrained one of its uploads."""
+    UNFINISHED = "unfinished", "a part of a subtask, from a host that may not send one now", Blame.HOST
     """Neither the subtask's time nor a stop of the machine explains it (vcdl.trust.strangers)."""
-    STEP_TOO_LONG = "step_too_long", "far more change of the weights than others bring", Blame.CONTENT
+    STEP_TOO_LONG = "step_too_long", "a far larger change of the weights than other uploads have", Blame.CONTENT
     """The step is far longer than those of recently accepted uploads, at its learning rate."""
-    AGAINST_OTHERS = "against_others", "a change against what others brought meanwhile", Blame.CONTENT
-    NORM_TOO_LARGE = "norm_too_large", "far larger weights than others bring", Blame.FORM
+    AGAINST_OTHERS = "against_others", "a change against the direction of other uploads since then", Blame.CONTENT
+    NORM_TOO_LARGE = "norm_too_large", "far larger weights than other uploads have", Blame.FORM
     """The upload is far longer than recently accepted ones."""
 
 

@@ -21,7 +21,7 @@ def read_code(folder: Path) -> OwnCode:
     """
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
-    # One by one, so that a huge folder is refused before all of it is in memory.
+    # Files are read one by one, so that a huge folder is refused before all of it is in memory.
     for path in _modules(folder):
         try:
             with path.open("rb") as file:
@@ -70,8 +70,8 @@ def check_arguments(model: Any, code: OwnCode) -> None:
         # error.
         if "__init__" in vars(kind) and arguments and not any("get_config" in vars(one) for one in _own_classes(kind)):
             raise ModelError(
-                f"{kind.__name__} takes {', '.join(arguments)}, and without get_config Keras makes it again with their "
-                "defaults: give it get_config, which returns {**super().get_config(), …} with these"
+                f"{kind.__name__} takes {', '.join(arguments)}, and without get_config Keras recreates it with their "
+                "defaults: define get_config, which returns {**super().get_config(), …} with these"
             )
 
 

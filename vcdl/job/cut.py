@@ -11,12 +11,12 @@ from vcdl.job.data import SOURCES, DataSettings
 from vcdl.job.training import TrainingSettings
 
 SMALL_FLEET = 10
-"""Slots of a fleet of unknown size."""
+"""Slots that are assumed for a fleet of unknown size: a BOINC project, a pool, or a plan (docs/decisions/101)."""
 ENOUGH_ROUNDS = 8
 """Rounds of uploads for each slot from which on more rounds gain little (docs/decisions/101)."""
 _MOST_SHARDS = 200
 """Most shards chosen for many slots: each is a subtask more in every epoch, with a start and two transfers of the
-weights."""
+weights. 400 gained nothing on ten slots (docs/decisions/101)."""
 _FEWEST_BATCHES = 2
 """Least batches of a shard where shards are chosen for many slots, so that a subtask has some steps."""
 # 64 were worse on eleven small problems. With 16 a first job on two workers took up to half as long again (decision
@@ -24,7 +24,7 @@ _FEWEST_BATCHES = 2
 _SHARD_SAMPLES = 32
 """Samples that a shard should have on few slots: four batches of 8."""
 _TINY_SHARD_SAMPLES = 64
-"""Samples that a shard should have at least where there are no more shards than slots of a small fleet."""
+"""Least samples of a shard of a tiny set, which is one with fewer such shards than SMALL_FLEET has slots."""
 _SHARD_EPOCHS = 32
 """Epochs for each further shard of a tiny set: each is trained on its own slot, with fewer sequential steps."""
 _FEW_SLOTS = 4
@@ -48,7 +48,14 @@ _SMALL_BATCH = 8
 def suited(
     data: DataSettings, training: TrainingSettings, epochs: int, slots: int
 ) -> tuple[DataSettings, TrainingSettings]:
-    """Return both sections with the number of shards and the batch size that suit data and slots, unless set."""
+    """Return both sections with the number of shards and the batch size filled in where the job leaves them open.
+
+    Args:
+        data: The section `data`.
+        training: The section `training`.
+        epochs: The job's epochs.
+        slots: Subtasks that the fleet trains at a time.
+    """
     samples = _training_samples(data)
     if samples is None:
         return data, training
@@ -70,7 +77,8 @@ def suited(
         return data.model_copy(update={"shards": few if is_open else data.shards}), training
     wanted = enough_shards(epochs, slots)
     finest = samples // (max(_FEWEST_BATCHES, training.batches_a_step) * training.batch_size)
-    # Little is late on few slots, so long shards cost no accuracy and save the 10 ms of each subtask (decision 147).
+    # On few slots few uploads are late, so long shards cost no accuracy and save the 10 ms of each subtask (decision
+    # 147).
     if slots <= _FEW_SLOTS:
         few = min(few, max(samples // _LONG_SHARD_SAMPLES, _SHARDS_A_SLOT * slots))
     return data.model_copy(update={"shards": max(few, min(wanted, finest, _MOST_SHARDS))}), training
@@ -89,7 +97,7 @@ def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
     """Return the number of shards on few slots."""
     if not _is_tiny(samples):
         return min(data.shards, samples // _SHARD_SAMPLES)
-    # One shard cannot have other classes than the whole.
+    # A single shard always has the class mix of the whole set, so dirichlet needs two.
     fewest = 2 if data.split == "dirichlet" else 1
     return min(max(fewest, min(samples // _TINY_SHARD_SAMPLES, 1 + epochs // _SHARD_EPOCHS)), max(1, samples // 2))
 

@@ -36,8 +36,7 @@ _local_file: Any = kinds.existing_file(misread=not_an_npz).func
 
 def _file(raw: Any, info: ValidationInfo) -> Path:
     address = address_of(str(raw))
-    # The path of the copy, which is fetched only when the whole file is valid (`fetch`): a typo elsewhere must not cost
-    # a download.
+    # The copy is fetched later, when the whole job file is valid (`fetch`): a typo elsewhere must not cost a download.
     path: Path = _local_file(raw, info) if address is None else address.copy
     return path
 
@@ -84,7 +83,8 @@ class DataSettings(Section):
     validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
     """A number of samples, or a fraction of the training set."""
     normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "auto"
-    """`auto`: none for whole numbers that the model accepts as such (vcdl.models.integer_inputs), else `scale`."""
+    """`auto`: none for whole numbers that the model accepts as such (vcdl.models.integer_inputs), else by the kind of
+    the data (vcdl.data.normalisation)."""
 
     @field_validator("task")
     @classmethod
@@ -99,7 +99,7 @@ class DataSettings(Section):
         if mask is not None and info.data.get("task", "classification") not in MASKABLE:
             cure = " (of several labels too: docs/data.md, `Several labels, some of them missing`)"
             raise ValueError(
-                f"{info.data['task']} has no labels to pass over; use it with {' or '.join(sorted(MASKABLE))}"
+                f"{info.data['task']} cannot mask labels; use it with {' or '.join(sorted(MASKABLE))}"
                 f"{cure if info.data['task'] == 'multi_label' else ''}"
             )
         return mask
@@ -108,7 +108,7 @@ class DataSettings(Section):
     @classmethod
     def _has_classes(cls, split: Split, info: ValidationInfo) -> Split:
         if split == "dirichlet" and info.data.get("task", "classification") != "classification":
-            raise ValueError(f"dirichlet cuts by the class of a sample, which {info.data['task']} has not; use iid")
+            raise ValueError(f"dirichlet cuts by the class of a sample, which {info.data['task']} lacks; use iid")
         return split
 
     @field_validator("concentration")

@@ -22,21 +22,19 @@ _READ_BY_FROM = frozenset({".csv", ".tsv", ".parquet", ".pq", ".npy", ".txt"})
 
 
 def never_read(path: Path) -> str | None:
-    """Return why `data > from` cannot read a path, with the cure; None: there is no known reason."""
+    """Return why `data > from` cannot read a path and what to do, or None if no reason is known."""
     what = _FORMATS.get(path.suffix.lower())
     return what and f"{path.name} {what}"
 
 
 def not_an_npz(path: Path) -> str | None:
-    """Return why a path is no .npz file, with the cure; None: it may be one."""
+    """Return why a path is no .npz file and what to do, or None if it may be one."""
     if path.suffix.lower() in _READ_BY_FROM:
-        return f"{path.name} is no .npz file: write `from: {path.name}` in the place of npz"
+        return f"{path.name} is no .npz file: write `from: {path.name}` instead of npz"
     if path.suffix.lower() != ".npz" and (wrong := never_read(path)) is not None:
         return wrong
     try:
         is_folder = path.is_dir()
     except OSError:
         is_folder = False
-    return (
-        f"{path.name or path} is a folder: write `from: {path.name or path}` in the place of npz" if is_folder else None
-    )
+    return f"{path.name or path} is a folder: write `from: {path.name or path}` instead of npz" if is_folder else None

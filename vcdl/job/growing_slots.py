@@ -10,6 +10,7 @@ import math
 from vcdl.rules.ramp import between
 
 _FIRST = 0.125
+"""Fraction of the slots at the start, so that few clients train from untrained weights (docs/decisions/144)."""
 _FEWEST = 10
 """Least slots at the start: below ten, growing gains nothing, and from ten to forty is as good as from five
 (docs/decisions/144)."""
@@ -21,9 +22,8 @@ def growing_slots(wanted: int, made: int, growing: float) -> int:
     Args:
         wanted: Workunits that the grid wants to be open.
         made: Subtasks created so far.
-        growing: Subtasks over which the slots grow.
+        growing: Number of subtasks over which the slots grow; 0: all slots are used from the start.
     """
-    # Also for jobs that do not grow: `growing` is 0 then.
     if made >= growing:
         return wanted
     return min(wanted, max(_FEWEST, math.ceil(between(_FIRST, 1.0, made / growing, "linear") * wanted)))

@@ -9,13 +9,13 @@
               2017, arXiv 1706.02677)
     boost     LONG_STEPS / sequential steps, as a job of few epochs would end too early; at least 1, and at most
               `short_job_boost`, which a trial finds where it is `auto` (vcdl.models.rate_trial). The sequential steps
-              are all those of the job by the workunits that are open. A bound that was tried is of one slot: on several
-              the weights are a mean of uploads, whose noise falls with the root of their number, so it rises by
-              √(1 + DAMPING · (open − 1)), to MOST_BOOST at most (docs/decisions/101)
-    moments   at least 1, on the client: what makes up for first moments that begin at zero in each subtask while the
-              second ones have travelled with the weights (vcdl.client.moments)
+              are the steps of the whole job divided by the number of open workunits. A trial uses one slot. On several
+              slots the weights are a mean of uploads, whose noise falls with the root of their number, so the bound
+              that a trial found rises by √(1 + DAMPING · (open − 1)), up to MOST_BOOST (docs/decisions/101)
+    moments   at least 1, on the client: compensates for first moments that start at zero in each subtask, while the
+              second moments are sent with the weights (vcdl.client.moments)
 
-The server gives a workunit `peak` times the next three, `SubtaskRate.at` of them; the client multiplies by the last.
+The server sends `peak` times the next three factors, which `SubtaskRate.at` returns. The client multiplies by the last.
 """
 
 import math
@@ -41,7 +41,7 @@ class RateTrial(StrEnum):
     """The outcome of trying learning rates before a job."""
 
     NONE = "none"
-    """The job sets its rate, or is too small, or its steps are too expensive for a trial."""
+    """There was no trial: the job sets its rate, or is too small, or its steps are too expensive."""
     CHOSE = "chose"
     UNDECIDED = "undecided"
     """No rate had improved the model yet."""

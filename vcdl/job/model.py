@@ -80,7 +80,7 @@ class ModelSettings(Section):
     weights: _File | None = None
     """The file of the weights to start from; None: fresh ones."""
     train: tuple[_Pattern, ...] | None = None
-    """Patterns of the layers that are trained, all others are frozen; None: as the model says, with `lora` none."""
+    """Patterns of the layers that are trained, all others are frozen; None: as set in the model, with `lora` none."""
     frozen: Annotated[FrozenType, kinds.one_of(FrozenType)] = "float32"
     """The number type of kernels that no training changes, in files and in a client's memory."""
     lora: Annotated[LoraSettings | None, section_or_nothing(LoraSettings), SECTION_AS_YAML] = None

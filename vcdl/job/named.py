@@ -1,4 +1,4 @@
-"""A part that Keras or vcdl.codecs knows by name, in a job file: `adam` or `{name: adam, beta_1: 0.8}`."""
+"""Parse a part of Keras or vcdl.codecs that a job file gives by name: `adam` or `{name: adam, beta_1: 0.8}`."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,12 @@ NAMED_AS_YAML = PlainSerializer(named_as_yaml)
 
 
 def refuse_argument(value: Named, argument: str, message: str) -> Named:
-    """Return the value if it lacks an argument that is not allowed.
+    """Refuse an argument of a named part; return the part if the argument is not given.
+
+    Args:
+        value: The part with its arguments.
+        argument: Name of the argument.
+        message: The reason and what to do, for the error.
 
     Raises:
         ProblemsError: The argument is given.

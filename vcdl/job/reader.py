@@ -112,7 +112,7 @@ class Reader(Section, ABC):
             DataError: The source has no such column.
             FileUnavailable: It cannot be read now.
         """
-        raise DataError(f"{path.name}: data > by cuts an npz file or a table, and this is read as another source")
+        raise DataError(f"{path.name}: data > by needs an npz file or a table, which this is not: remove it")
 
     def class_names(self) -> tuple[str, ...]:
         """Return the names of the classes, where the source numbers them; empty: the labels are the names."""
@@ -194,7 +194,7 @@ def _kind_of(path: Path) -> str:
     # Opening a pipe to look at it would wait for its writer.
     if path.is_fifo():
         raise ValueError(
-            f"{path.name} is a pipe, which can be read once, and data are read several times: make it a file"
+            f"{path.name} is a pipe, which can be read once, and data are read several times: write it to a file"
         )
     if path.is_dir():
         train = path / "train"  # for a folder with parts
@@ -203,11 +203,11 @@ def _kind_of(path: Path) -> str:
         # A folder with tables and pictures may be meant either way, and a guess that is wrong trains a model on
         # nonsense (decision 064).
         if len(found) > 1:
-            raise ValueError(f"{path.name} holds {' and '.join(sorted(map(str, found)))}: say which by `as`")
+            raise ValueError(f"{path.name} holds {' and '.join(sorted(map(str, found)))}: say which with `as`")
         return str(found.pop()) if found else "images"
     if path.suffix.lower() in _ENDINGS:
         return _ENDINGS[path.suffix.lower()]
-    raise ValueError(never_read(path) or f"{path.name}: its ending says no kind; say `as: {' or '.join(READERS)}`")
+    raise ValueError(never_read(path) or f"{path.name}: its ending names no kind; add `as: {' or '.join(READERS)}`")
 
 
 FROM = PlainValidator(_from)

@@ -1,4 +1,4 @@
-"""The job file: one schema, and the frozen `Job` (docs/job-file.md). Keras checks names of its own, once loaded."""
+"""The job file: one schema, and the frozen `Job` (docs/job-file.md). Keras checks the names of its parts later."""
 
 import math
 import os
@@ -68,7 +68,7 @@ class PacingSettings(Section):
 
 
 class ValidateSettings(Section):
-    """How often the shared weights are validated, and on how much."""
+    """How often the shared weights are validated, and on how many samples."""
 
     every: Annotated[int | Literal["epoch", "update"], kinds.whole(1, None, "epoch", "update")] = 10
     """A number of updates; `epoch`: only each epoch's end; `update`: 1."""
@@ -177,7 +177,7 @@ class Job(Section):
             return training
         if data.outputs is not None:
             problems = [
-                Problem((key,), "belongs into data > outputs, where each output has its own; move it there")
+                Problem((key,), "belongs in data > outputs, where each output has its own; move it there")
                 for key in ("loss", "metrics", "class_weight")
                 if getattr(training, key) != getattr(TrainingSettings(), key)
             ]

@@ -25,12 +25,13 @@ _RIGHT = "accuracy auc precision recall score iou similarity correlation sensiti
 _HIGH = tuple(_RIGHT.split())
 """Parts of the names of Keras' metrics that should be low, or high."""
 _AT_MOST_ONE = ("accuracy", "auc", "precision", "recall", "score", "iou")
+"""Parts of the names of measures that are at most 1, so that a target in per cent is recognised as a mistake."""
 _SIGNED = ("poisson", "cosine_similarity")
 """Losses that should be low and may be negative."""
 
 
 class StopSettings(Section):
-    """The measure by which the job is judged, and the conditions that end the job; the first one that is met does."""
+    """The measure by which the job is judged, and the conditions to end it. The job ends when the first one is met."""
 
     epochs: Annotated[int, kinds.whole(1, MOST_EPOCHS)] = 20
     monitor: Annotated[str, kinds.text("[A-Za-z0-9_]+", "val_loss, or the name of a metric")] | None = None

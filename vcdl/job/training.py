@@ -60,7 +60,7 @@ class LearningRateSettings(Section):
     @classmethod
     def _is_used(cls, end_factor: float, info: ValidationInfo) -> float:
         if end_factor and info.data.get("schedule") == "constant":
-            raise ValueError("has no use with `schedule: constant`; remove it, or set another schedule")
+            raise ValueError("has no effect with `schedule: constant`; remove it, or set another schedule")
         return end_factor
 
 
@@ -96,7 +96,7 @@ class TrainingSettings(Section):
     @field_validator("optimizer")
     @classmethod
     def _leaves_the_rate(cls, optimizer: Named) -> Named:
-        return refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
+        return refuse_argument(optimizer, "learning_rate", "belongs in training > learning_rate; move it there")
 
     def masking(self) -> Self:
         """Return the settings with a loss that ignores masked labels.
@@ -105,9 +105,7 @@ class TrainingSettings(Section):
             ProblemsError: The loss cannot ignore labels.
         """
         if self.loss.name != MASKABLE_LOSS or self.loss.arguments.get("ignore_class", MASKED) != MASKED:
-            message = (
-                f"data > mask works with {MASKABLE_LOSS}, and sets its ignore_class itself; remove the one or other"
-            )
+            message = f"data > mask works with {MASKABLE_LOSS}, and sets its ignore_class itself; remove one of the two"
             raise ProblemsError([Problem(("loss",), message)])
         loss = Named(self.loss.name, {**self.loss.arguments, "ignore_class": MASKED})
         return self.model_copy(update={"loss": loss})

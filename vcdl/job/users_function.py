@@ -15,7 +15,10 @@ from vcdl.errors import VcdlError
 def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) -> Iterator[Callable[..., Any]]:
     """Yield the function of `module:function`, which may import from `folder` inside the block.
 
-    Errors of the user's code are raised as `error_kind`.
+    Args:
+        name: `module:function`.
+        folder: Where its module is searched first; None: only the Python path is searched.
+        error_kind: The exception that is raised when the function is missing, or its module fails.
     """
     module_name, _, function_name = name.partition(":")
     with _importable(module_name, folder):

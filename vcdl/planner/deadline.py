@@ -1,4 +1,4 @@
-"""Policies to meet a deadline by on-demand machines; `uniform_progress` is Wu et al., "Can't Be Late" (NSDI 2024).
+"""Policies to meet a deadline with on-demand machines; `uniform_progress` is Wu et al., "Can't Be Late" (NSDI 2024).
 
 A job that is behind its schedule replaces missing spot machines by on-demand ones; a job ahead of it waits. Close to
 the deadline only on-demand machines are used.
@@ -77,7 +77,7 @@ def uniform_progress(at: Situation) -> Use:
 def stays_on_spot(at: Situation) -> bool:
     """Return whether a job at its last moment stays on spot.
 
-    It does while one more restart fits, because a switch to on-demand machines costs a restart at once.
+    It does while one more restart fits, because a switch to on-demand machines costs a restart immediately.
     """
     return at.now is Use.SPOT and at.is_spot_there and at.slack_s >= at.restart_s + at.step_s
 

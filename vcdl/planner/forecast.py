@@ -25,9 +25,9 @@ _LONGEST = 20.0
 _EPOCHS_DEALT = 12
 """Epochs whose subtasks are scheduled one by one, as each costs time; later epochs take the mean of these."""
 _SPREAD = 0.3
-"""Part by which a subtask's time differs from its host's mean, evenly drawn, as that of simulated clients does
-(vcdl.simulate.client_fleet). An epoch waits for its slowest subtask: with none, forecasts were a fifth too fast from as
-many slots as shards on.
+"""Relative spread of a subtask's time around its host's mean, drawn uniformly as for simulated clients
+(vcdl.simulate.client_fleet). An epoch waits for its slowest subtask: without the spread, forecasts of jobs with as many
+slots as shards, or more, were a fifth too fast.
 """
 # As measured: docs/measured/planner.md.
 MODEL_ERROR = 0.05
@@ -148,7 +148,7 @@ def forecast(work: Work, choice: Choice, servers: Servers, deadline_s: float | N
         if not math.isfinite(work_s):
             walls, costs = [math.inf], [math.inf]
             break
-        # Without spot capacity nothing is drawn but the speed.
+        # Without spot machines only the speed is random.
         if choice.spot_usd_per_h is None:
             wall_s = work_s + (choice.restart_s if choice.units else 0.0)
             usd = choice.on_demand_usd_per_h * wall_s / 3600.0
@@ -165,7 +165,7 @@ def _on_spot(choice: Choice, work_s: float, deadline_s: float | None, rng: np.ra
     until_s = work_s * _LONGEST if deadline_s is None else deadline_s
     # A job that is late is finished on demand, after its deadline.
     watched_s = until_s if deadline_s is None else deadline_s + work_s + 2.0 * choice.restart_s
-    # Without a deadline what matters happens early; steps stay as short.
+    # Without a deadline a job mostly ends long before `until_s`, so the step follows from three times the work.
     step_s = min(_STEP_S, max(30.0, (work_s * 3.0 if deadline_s is None else max(deadline_s, work_s)) / _STEPS))
     spot, listed = choice.spot_usd_per_h or 0.0, choice.on_demand_usd_per_h
     policy = spot_only if deadline_s is None else uniform_progress
@@ -184,7 +184,7 @@ class Recommendation:
     chosen: ChoiceForecast | None
     why: str
     front: tuple[ChoiceForecast, ...]
-    """Forecasts than which none is both faster and cheaper, the fastest first."""
+    """The Pareto front: forecasts for which no other one is both faster and cheaper, the fastest first."""
 
 
 def recommend(
@@ -204,9 +204,9 @@ def recommend(
         return Recommendation(None, "", tuple(front))
     if deadline_s is None and budget_usd is not None:
         return Recommendation(
-            min(fits, key=lambda one: one.wall_s.median), "the fastest within the money", tuple(front)
+            min(fits, key=lambda one: one.wall_s.median), "the fastest within the budget", tuple(front)
         )
-    why = "the cheapest" if deadline_s is None else "the cheapest within the time"
+    why = "the cheapest" if deadline_s is None else "the cheapest within the deadline"
     return Recommendation(min(fits, key=lambda one: (one.usd.median, one.wall_s.median)), why, tuple(front))
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FURTHER_SERVER = 0.7
-"""Capacity of each further parameter server relative to the first, because two served 1.68 and 1.71 times one in
-CM-DARE's raw data."""
+"""Capacity of each further parameter server relative to the first, because two servers handled 1.68 and 1.71 times as
+much as one in CM-DARE's raw data."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class HostType:
     def subtasks_per_s(self, samples: float) -> float:
         """Return the subtasks per second of all these hosts. Slots are busy, or wait for transfers."""
         busy_s = max(self.busy_s(samples), 1e-9)
-        # Either the slots are always busy, or the host has too few subtasks at a time to hide their way.
+        # Either the slots are always busy, or the host has too few subtasks at a time to hide their transfers.
         return self.count * min(self.slots / busy_s, self.at_once / (busy_s + self.away_s))
 
 

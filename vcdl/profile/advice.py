@@ -26,7 +26,7 @@ _GROUPS = {
     "training": ("train",),
     "suspension": ("paused",),
     "checkpoints and output": ("checkpoint", "write"),
-    "the way to the hosts and back": (AWAY,),
+    "the transfer to the hosts and back": (AWAY,),
 }
 """Group → the stages of a subtask's cycle in it; stages in which another subtask is trained on the host are in none."""
 
@@ -83,7 +83,7 @@ class Advice:
         if self.change is not None:
             said = f"{said}: {self.change.words()}."
         elif self.group == "training":
-            said = f"{said}: nothing holds the job up, and only more or faster hosts would make it faster."
+            said = f"{said}: nothing delays the job, and only more or faster hosts would make it faster."
         elif self.enough_shards is not None:
             said = (
                 f"{said}. Fewer shards would be faster, but the job would learn less: by `vcdl check` a fleet of its "
@@ -96,8 +96,8 @@ class Advice:
         if self.smaller_bytes is None:
             return said
         return (
-            f"{said} A subtask is longer on the way than in training: if links are slow, `transport` sends a part of "
-            f"its {size(self.smaller_bytes)} (docs/codecs.md, Uploads that fit the link)."
+            f"{said} Transfers of a subtask take longer than its training: if links are slow, `transport` sends a part "
+            f"of its {size(self.smaller_bytes)} (docs/codecs.md, Uploads that fit the link)."
         )
 
 
@@ -124,7 +124,7 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     best = max(changes, key=lambda change: change.gain, default=None)
     is_worth = best is not None and best.gain >= _WORTH
     fewer = (change.gain for change in _changes(hosts, servers, subtask, settings, 1) if change.key == _SHARDS)
-    # Reported as well, as the user would otherwise try fewer shards because of the start-up's fraction.
+    # This is reported as well, because a user who sees the fraction of the start-up would otherwise try fewer shards.
     is_held = not is_worth and max(fewer, default=0.0) >= _WORTH
     is_far = settings.sends_all and sums.mean_s(AWAY) > sums.mean_s(TRAIN)
     return Advice(

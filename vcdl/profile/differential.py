@@ -84,7 +84,7 @@ def differential_runs(
         bench = _Bench(run, grid, settings.workers)
         closing.callback(bench.close)
         cut = _parts(job, run, bench.sample_s())
-        # Prepared again with smaller shards. The weights of the first cut are dropped from the store by `close`.
+        # The job is prepared again with smaller shards. `close` drops the weights of the first cut from the store.
         if cut > 1:
             bench.close()
             folder.prepared_file.unlink()
@@ -152,8 +152,7 @@ class _Bench:
     def round(self, count: int) -> Iterator[tuple[str, float]]:
         """Make all runs once, with `count` subtasks for each worker; yield their names and the seconds per subtask."""
         every = count * self._workers
-        # One after the other within a round, and then the next round, so that other work on the machine disturbs all
-        # runs alike.
+        # Each round makes all runs one after the other, so that other work on the machine disturbs all of them alike.
         yield ALONE, self._train(1, itertools.repeat(self._in_memory, count))
         yield TOGETHER, self._train(self._workers, itertools.repeat(self._in_memory, every))
         yield WARM, self._train(self._workers, self._shards(every))
@@ -275,13 +274,13 @@ class _Cycles:
 def _evict(path: Path) -> None:
     """Drop a file from the page cache."""
     with path.open("rb") as file:
-        # Dirty pages are not evicted.
+        # Written first, because dirty pages are not evicted.
         os.fsync(file)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _can_evict(folder: Path) -> bool:
-    """Return whether files of a folder can be evicted from the page cache, unlike in memory or on macOS."""
+    """Return whether files of a folder can be evicted from the page cache; tmpfs and macOS cannot do that."""
     # Tested by trying it: tmpfs accepts the advice and keeps the pages.
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False

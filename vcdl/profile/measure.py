@@ -47,7 +47,7 @@ def measured_run(folder: RunFolder) -> RunProfile:
         profile = RunProfile.of(() if journal is None else journal.stream())
     if not profile.by_host:
         raise RunFolderError(
-            f"{shown(folder.path)} has no upload that was folded in: leave it out, and some subtasks are measured here"
+            f"{shown(folder.path)} has no applied upload: leave it out, and some subtasks are measured here"
         )
     return profile
 
@@ -75,7 +75,7 @@ def measured_here(job: Job) -> RunProfile:
         steady.follow(recorded)
     if not profile.by_host:
         raise RunFolderError(
-            f"no subtask came to its end within {MOST_S:g} s here: plan with a run's measurements, `vcdl plan JOB RUN`"
+            f"no subtask ended within {MOST_S:g} s here: plan with a run's measurements, `vcdl plan JOB RUN`"
         )
     # The mean of few steady subtasks would be noise, so all subtasks are used then.
     return steady if steady.total().subtasks >= _STEADY else profile

@@ -15,6 +15,7 @@ from vcdl.run.reading import is_finished, journal_of
 _SUBTASKS = 8
 """Subtasks that are measured, enough for a median."""
 _TIMEOUT_S = 900.0
+"""Longest wait for these subtasks, after which those that have arrived are used."""
 
 
 def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
@@ -38,7 +39,7 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
     profile = _profile(folder)
     if not profile.total().told:
         raise GridError(
-            f"no client of the project brought a subtask back in {time.monotonic() - begun_s:.0f} s: "
+            f"no client of the project returned a subtask in {time.monotonic() - begun_s:.0f} s: "
             "`vcdl project doctor` looks at the server, `vcdl hosts` at the clients"
         )
     return stall_of(profile)

@@ -121,7 +121,9 @@ def _remainder_lines(profile: RunProfile, whole: StageSums) -> list[str]:
         lines.append(f"{'wasted':<10} {plural(count, 'subtask')} {reason}, {duration(seconds)} of hosts' time")
     if whole.told < whole.subtasks:
         untold = whole.subtasks - whole.told
-        lines.append(f"{'unknown':<10} {plural(untold, 'subtask')}: clients of an older version, or not believed")
+        lines.append(
+            f"{'unknown':<10} {plural(untold, 'subtask')}: clients of an older version, or of implausible times"
+        )
     return lines
 
 

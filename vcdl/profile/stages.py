@@ -38,8 +38,8 @@ STAGES = (
     FOLD,
 )
 MEANINGS: Mapping[str, str] = {
-    QUEUE: "made, and waiting to be sent",
-    AWAY: "on the way: download, writing, upload, report",
+    QUEUE: "created, waiting to be sent",
+    AWAY: "in transfer: download, writing, upload, report",
     "host": "on the host, waiting for its process",
     "start": "the process starts and imports Keras",
     "build": "the model is built, in a process that has none",
@@ -48,7 +48,7 @@ MEANINGS: Mapping[str, str] = {
     TRAIN: "the other batches",
     "paused": "suspended or throttled",
     "checkpoint": "checkpoints",
-    "write": "weights come from the device",
+    "write": "weights are copied from the device",
     SERVER: "waiting for validation and a parameter server",
     FOLD: "checked and folded in",
 }
@@ -318,7 +318,7 @@ class RunProfile:
             self.wasted[reason] = count + 1, seconds + now_s - sent_s
             if one in self.hosts:
                 self.hosts[one].ends(workunit, now_s)
-        if not isinstance(event, ResultRefused):  # after which its workunit is given to another host
+        if not isinstance(event, ResultRefused):  # its workunit then goes to another host
             self._created.pop(workunit, None)
             self._sent.pop(workunit, None)
 

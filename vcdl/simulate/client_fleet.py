@@ -52,7 +52,7 @@ class ClientFleet(Section):
     upload_s: _Seconds = 0.0
     """Seconds from the end of training to the upload's arrival. The slot trains the next subtask meanwhile."""
     link_mb_per_s: _AboveZero | None = None
-    """The middle rate of the clients' links, megabytes a second each way; None: only `upload_s` passes."""
+    """Median rate of the clients' links, megabytes a second each way; None: the size of a transfer costs no time."""
     link_ratio: Annotated[float, kinds.at_least(1)] = 1.0
     """The fastest link's rate divided by the slowest's. Neighbours differ by equal ratios."""
     population: AsPopulation = None
@@ -108,7 +108,11 @@ def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFlee
 
 
 def save_clients(fleet: ClientFleet, folder: RunFolder) -> None:
-    """Write the clients into a run's folder. Raises RunFolderError."""
+    """Write the clients into a run's folder.
+
+    Raises:
+        RunFolderError: The folder cannot be written.
+    """
     text = yaml.dump(fleet.model_dump(mode="json"), Dumper=YamlDumper, sort_keys=False)
     with whole_file(folder.path / CLIENTS_FILE) as temporary:
         temporary.write_text(f"# Made by VCDL: the clients of this simulated run.\n{text}", encoding="utf-8")

@@ -91,12 +91,12 @@ class TrainedWork:
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         if staged.workunit.training.target_s is not None:
-            # The virtual clock decides how far a client gets. Real seconds of this machine would end the training
-            # elsewhere each time.
+            # The virtual clock decides how far a client gets. Real seconds of this machine would end the training at
+            # another sample each time.
             staged = replace(staged, samples=max(1, int(fraction * self._all_samples(staged))))
         if self._memories is not None:
-            # Trained once and stored exactly: which client's residual the codec adds is only known when the upload is
-            # due.
+            # The training's result is stored exactly, because only when the upload is due is it known which client's
+            # residual the codec adds.
             staged = replace(staged, workunit=replace(staged.workunit, transport=_exact_up(staged.workunit.transport)))
         self._order(staged, client, due_s)
 
@@ -119,7 +119,7 @@ class TrainedWork:
         self._training.cancel(workunits)
 
     def _size(self, path: Path) -> int:
-        """Return the size of a file that does not change."""
+        """Return the size of a file that does not change, looked up once."""
         if path not in self._sizes:
             self._sizes[path] = path.stat().st_size
         return self._sizes[path]

@@ -109,8 +109,8 @@ class Clients:
         """
         fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
-        # By subtask and client and not by the order of calls: another order of events must not change what a client
-        # does.
+        # The seed is made of subtask and client and not of the order of calls: another order of events must not change
+        # what a client does.
         rng = np.random.default_rng([*draw, losses] if losses else draw)
         training, download, upload = (1 + fleet.jitter * (2 * rng.random(3) - 1)).tolist()
         # Always drawn, so that a higher `lost` loses further subtasks and leaves the fate of the others as it was.
@@ -164,7 +164,7 @@ class _Host:
 
 
 def _host(fleet: ClientFleet, population: Population, client: int) -> _Host:
-    """Draw a host: its group in proportion to their shares, then its speed, link, time zone and absences."""
+    """Draw a host: its group in proportion to the groups' shares, then its speed, link, time zone and absences."""
     rng = np.random.default_rng([fleet.seed, _HOST, client])
     # A trace only contains the number of hosts, so all are alike, and the n-th is present while the fraction is above
     # its place.

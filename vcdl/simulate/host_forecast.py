@@ -18,8 +18,8 @@ from vcdl.simulate.weightless import simulated_s
 RUNS = 20
 """Simulated runs of a forecast: at least 9, or else the ends of an 80 % range would be outside of all outcomes."""
 _NEAR = 0.05
-"""Width at which the search for the fewest hosts ends, as a fraction of their number: their speed is known no better.
-"""
+"""Width at which the search for the fewest hosts ends, as a fraction of their number, because their speed is not known
+more precisely."""
 _STRIDE = 7
 """Step between the speeds of successive seeds: coprime to RUNS, so that later seeds are not the slower ones."""
 _UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
@@ -69,7 +69,7 @@ class JobOnHosts:
     bytes_up: int = 0
 
     def cut(self, shards: int, subtask_s: float) -> "JobOnHosts":
-        """Return the same job in another number of shards, with other seconds a subtask."""
+        """Return the same job with another number of shards and another duration of a subtask."""
         job = self.job.model_copy(update={"data": self.job.data.model_copy(update={"shards": shards})})
         return replace(self, job=job, fleet=self.fleet.model_copy(update={"subtask_s": subtask_s}))
 
@@ -89,7 +89,7 @@ class JobOnHosts:
 def fewest_hosts(
     on: Callable[[int], HostForecast], tried: Sequence[HostForecast], deadline_s: float
 ) -> HostForecast | None:
-    """Return the forecast with the fewest hosts that meets a deadline in HELD of its runs; None: none does.
+    """Return the forecast with the fewest hosts that meets a deadline in HELD of its runs, or None if none does.
 
     Args:
         on: Simulates a number of hosts.

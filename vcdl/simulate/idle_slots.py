@@ -1,7 +1,7 @@
 """The free slots of simulated clients, in the order in which they became free, without a search through all.
 
 Clients come and go while their slots are free. The next change of each free slot is in a heap: for slots of clients
-that are present the begin of their next absence, for slots of absent clients its end. Each query first applies the
+that are present the start of their next absence, for slots of absent clients its end. Each query first applies the
 changes until its moment.
 """
 
@@ -21,8 +21,8 @@ class IdleSlots:
         self._here: list[tuple[int, int]] = []
         """Number and client of the free slots of present clients, in order."""
         self._leaving: list[tuple[float, int, int]] = []
-        """Begin of the next absence with number and client, for these slots; slots that were taken since are skipped.
-        """
+        """Start of the next absence with number and client, for these slots. Entries of slots that were taken since are
+        skipped."""
         self._away: list[tuple[float, int, int]] = []
         """End of the absence with number and client, for each free slot of an absent client."""
 
@@ -54,7 +54,7 @@ class IdleSlots:
         del self._here[bisect_left(self._here, (number,))]
 
     def next_back_s(self, now_s: float) -> float | None:
-        """Return when the first absent client with a free slot is back; None: there is none."""
+        """Return when the first absent client with a free slot returns, or None if there is none."""
         self.here(now_s)
         return self._away[0][0] if self._away else None
 

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 FEWEST = 15
 """Fewest hosts of a population: three groups of five, so that no number describes a single host."""
 _MOST_GROUPS = 5
+"""Most groups of a population. With fewer than 25 active hosts there are fewer groups, so that each has five hosts."""
 _GONE_S = 30 * 86400.0
 """Seconds of silence after which a host counts as gone for good, as in BOINC's own lists of active hosts."""
 _CYCLE_H = 24.0
 """Assumed hours of a session with its absence: BOINC's table has fractions only, and most people have daily habits."""
 _AVAILABLE = 0.02, 0.995
+"""Bounds on a host's fraction of time on, so that its sessions and its absences are both longer than 0."""
 _CORES = 64
 """Most cores of a host that are counted, so that one host with a higher claim is not most of its group."""
 _LEAST_DAYS = 0.05
@@ -105,7 +107,7 @@ def _stays(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, float]:
     if len(logs_of_gone) < 5:
         return {}
     mean_log, low, high = statistics.fmean(logs_of_gone), 0.2, 3.0
-    for _ in range(40):  # the derivative of the likelihood by the shape falls
+    for _ in range(40):  # bisection: the likelihood's derivative by the shape decreases
         shape = (low + high) / 2
         powers = [stay**shape for stay in days]
         weighted = sum(power * math.log(stay) for power, stay in zip(powers, days, strict=True)) / sum(powers)

@@ -64,7 +64,7 @@ def absences_of(group: HostGroup, zone_h: float, draw: Callable[[int], np.random
     Args:
         group: The group.
         zone_h: The host's time zone.
-        draw: Returns a stream of random numbers for each of the three causes.
+        draw: Returns a stream of random numbers for a cause: 0 for sessions, 1 for daily hours, 2 for departures.
     """
     causes: list[Iterator[Absence]] = []
     if group.on_h is not None:
@@ -78,7 +78,12 @@ def absences_of(group: HostGroup, zone_h: float, draw: Callable[[int], np.random
 
 
 def absences_in(trace: Sequence[tuple[float, float]], part: float) -> Iterator[Absence]:
-    """Yield the absences of the host at `part` of a population, from 0 to 1: it is on while the fraction is larger."""
+    """Yield the absences of a host of a trace.
+
+    Args:
+        trace: Moments in seconds, with the fraction of the hosts that are on from then.
+        part: The host's place in the population, from 0 to 1: it is on while the fraction is larger.
+    """
     length_s = trace[-1][0]
     ends = [at_s for at_s, _ in trace[1:]]
     away = (
@@ -94,7 +99,7 @@ def absences_in(trace: Sequence[tuple[float, float]], part: float) -> Iterator[A
 
 
 def _joined(absences: Iterator[Absence]) -> Iterator[Absence]:
-    """Merge absences that touch, given in the order of their begins; end with one that never comes."""
+    """Merge absences that touch, given in order of their starts. After the last one, yield NEVER."""
     whole: Absence | None = None
     for absence in absences:
         if whole is not None and absence.begin_s <= whole.end_s:
@@ -129,7 +134,7 @@ def _outside_hours(group: HostGroup, zone_h: float, shift_h: float) -> Iterator[
     """Yield the times outside of a group's hours; each host's day is shifted by up to an hour."""
     first, last = (hour + shift_h for hour in group.hours)
     away_h = (first - last) % 24
-    # From the day before, whose evening may be the present in the host's zone.
+    # Start with the day before: in the host's time zone, its absence may last beyond time 0.
     for day in count(-1):
         begin_s = (day * 24 + last % 24 - zone_h) * _HOUR_S
         end_s = begin_s + away_h * _HOUR_S

@@ -114,7 +114,7 @@ class TimesReport:
         }
 
     def lines(self) -> list[str]:
-        """Return the figures for people, as pairs of label and text."""
+        """Return the figures for people, one line each."""
         stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
         rows = {
             "subtasks": f"{grouped(self.updates)} done; {grouped(self.slots.begun)} were started, "
@@ -123,8 +123,8 @@ class TimesReport:
             f"{stale.max:.0f} at most",
             "waited for a server": f"{wait.mean:.2f} s on average, 99 % up to {wait.p99:.2f} s, {wait.max:.2f} s at "
             f"most; servers busy {self._server_busy:.1%}",
-            "slots": f"useful {self._share(self.slots.useful_s):.1%}, with what was lost "
-            f"{self._share(self.slots.lost_s):.1%}; the rest idle or away",
+            "slots": f"useful {self._share(self.slots.useful_s):.1%}, lost "
+            f"{self._share(self.slots.lost_s):.1%}; otherwise idle or away",
             "clients": f"{grouped(self.fleet.clients)} for {duration(self.wall_s)}, {self.client_hours:,.1f} h in all",
         }
         if self.hosts_by_hour:

@@ -94,7 +94,7 @@ class PooledTraining:
         self.look()
 
     def look(self) -> None:
-        # Read and dropped, as the list would grow: only the simulated clients' starts matter.
+        # Real starts are read and dropped, because only those of simulated clients matter and the list would grow.
         self._grid.sent()
         self._grid.wait(0)
         for workunit in list(self._training):  # few, while a thousand finished ones may wait for their moment

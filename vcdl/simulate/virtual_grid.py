@@ -1,4 +1,19 @@
-"""A grid whose clients exist in virtual time: all events follow from the seed, and a run repeats bit for bit."""
+"""A grid whose clients exist in virtual time: all events follow from the seed, and a run repeats bit for bit.
+
+The outcome of a subtask on a client is drawn when the subtask starts (`Clients.outcome`), and becomes events of the
+clock. Each method is one step:
+
+    _begin       a client takes a workunit, starting from the newest published weights
+    _is_trained  its upload joins the queue of its link, if links are simulated
+    _has_come    the upload arrives, and waits for the parameter server that is free first
+    _is_served   the upload is ready to be claimed
+    _is_lost     instead of these three: the server learns of a loss, and the workunit goes to another client, until it
+                 is given up after LOSSES
+    _is_free     the slot can take another workunit
+
+The training is ordered at the start and fetched when the upload is due (`ClientWork`). A late workunit may be trained
+by a second client: the first upload counts, and a later one is dropped.
+"""
 
 import heapq
 import math
@@ -24,8 +39,8 @@ from vcdl.wire.workunit import WorkunitName
 LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results`, and one)."""
 _PENALTY_SUBTASKS = 10
-"""Subtasks for which a host first gets no work after refusals, so that a short simulation shows the effect; each
-further time is twice as long."""
+"""Length of a host's first suspension after refusals, in subtasks, so that a short simulation shows the effect. Each
+further suspension is twice as long."""
 
 
 class VirtualGrid(Grid, Results):
@@ -168,7 +183,7 @@ class VirtualGrid(Grid, Results):
         return has_clients and workunit not in self._outcomes and workunit not in self._copies
 
     def _oldest_s(self) -> float | None:
-        """Return when the last client of the oldest of these workunits started; None: there is none."""
+        """Return when the last client of the oldest workunit of `_is_out` started, or None if there is none."""
         while self._begun_s:
             begun_s, workunit = self._begun_s[0]
             if self._is_out(workunit) and max(self._out[workunit].values()) == begun_s:
@@ -213,7 +228,7 @@ class VirtualGrid(Grid, Results):
     def _hand_out(self) -> None:
         for workunit in list(self._copies) if self._free() else ():
             had = self._had[workunit]
-            # Never to a host that was given it before: on BOINC `one_result_per_host_per_wu` forbids that.
+            # A host never gets the same workunit twice: on BOINC `one_result_per_host_per_wu` forbids that.
             able = next((slot for slot in self._free() if self._clients.host(slot[1]) not in had), None)
             if able is not None:
                 del self._copies[workunit]
@@ -321,7 +336,7 @@ class VirtualGrid(Grid, Results):
             self._outcomes[workunit] = outcome
 
     def _ended(self, workunit: str, client: int) -> float | None:
-        """Record that a client no longer has a workunit, and return when it started it; None: it did not have it."""
+        """Record that a client no longer has a workunit. Return when it started it, or None if it did not have it."""
         clients = self._out[workunit]
         begun_s = clients.pop(client, None)
         if clients:
@@ -333,8 +348,7 @@ class VirtualGrid(Grid, Results):
         now_s = self._time.now_s()
         # A client sends one file after the other.
         begin_s = max(now_s, self._links_free_s[client])
-        # As a real client does: it trains the next subtask while one upload is being sent, and waits when a second one
-        # queues.
+        # A real client trains the next subtask while one upload is being sent, and waits when a second one queues.
         self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))
         if workunit not in self._known or workunit in self._outcomes or workunit in self._on_the_way:
             return

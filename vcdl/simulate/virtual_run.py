@@ -48,7 +48,7 @@ _CORES = 2
 class InstantEvaluator(Evaluator):
     """An evaluator that works while the clock stands still.
 
-    Only retraining takes time: half a usual client's, one by one.
+    Only retraining takes virtual time: the usual time of a subtask divided by _CORES, one upload after the other.
     """
 
     def __init__(self, run: Run, journal: Journal, subtask_s: float, time: VirtualTime) -> None:
@@ -83,7 +83,11 @@ class InstantEvaluator(Evaluator):
         return len(known)
 
     def measure(self, new: Sequence[Recorded]) -> int:
-        """Evaluate what is requested, and the end of each epoch in `new` on the test set; return how many versions."""
+        """Evaluate the requested versions, and on the test set those at the end of each epoch; return their number.
+
+        Args:
+            new: Events since the last call.
+        """
         # Real runs measure the test set once, at their end. Experiments compare courses, and virtual time stands still
         # meanwhile.
         test = FINAL_SPLITS[1]
@@ -107,7 +111,7 @@ class VirtualRun:
         self._time = VirtualTime()
 
     def run(self) -> StopReason | None:
-        """Run the job and return why it ended; None: `vcdl stop` paused it.
+        """Run the job and return why it ended, or None if `vcdl stop` paused it.
 
         Raises:
             VcdlError: It cannot continue.
@@ -153,7 +157,7 @@ class VirtualRun:
         return TrainedWork(clients, self._training, *self._trained(run))
 
     def _trained(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
-        """Return the encodings of both directions, and the folder of the clients' residuals; None: they keep none."""
+        """Return the encodings of both directions, and the clients' folder of residuals, or None if they keep none."""
         remembers = run.transport.feedback or run.transport.upload_share is not None
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         return encodings, run.folder.path / "memories" if remembers else None
@@ -166,6 +170,6 @@ def queue_ahead(job: Job) -> int:
 
 
 def publishing(job: Job, fleet: ClientFleet) -> Publishing | None:
-    """Return the schedule by which clients get newer weights; None: they start from their workunit's."""
+    """Return the schedule by which clients get newer weights, or None if they start from their workunit's."""
     # Every second, as BOINC's work generator and a pool do.
     return Publishing(1.0, fleet.result_timeout_s) if job.boinc.fresh_weights else None

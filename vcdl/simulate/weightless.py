@@ -142,7 +142,7 @@ class WeightlessRun:
         self._wanted: list[EvaluationWanted] = []
 
     def reason(self, is_asked_to_stop: Callable[[], bool] = lambda: False) -> StopReason | None:
-        """Run the job and return why it ended; None: `is_asked_to_stop` returned true.
+        """Run the job and return why it ended, or None if `is_asked_to_stop` returned true.
 
         Raises:
             GridError: A workunit cannot be simulated.
@@ -268,7 +268,7 @@ class WeightlessRun:
             case Finish():
                 self._tell(RunFinished())
             case _:
-                pass  # where clients are trusted, nothing is taken back
+                pass  # rollbacks and the like: trusted clients need none
 
     def _want(self, event: EvaluationWanted) -> None:
         self._wanted.append(event)

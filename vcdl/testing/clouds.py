@@ -19,7 +19,7 @@ _USER_DATA = "#cloud-config\nhostname: trainer\n"
 class CloudContract:
     """Tests of providers: a package's test class subclasses it and has the fixtures `open_fleet` and `settle`.
 
-    `settle()` lets the cloud carry out what it was asked for, where it does not at once.
+    `settle()` lets a cloud that acts with a delay carry out the requests so far.
     """
 
     def test_a_launch_has_the_units_that_were_asked_for_and_is_found(self, open_fleet: OpenFleet) -> None:
@@ -55,7 +55,7 @@ class CloudContract:
         provider.lease([first.id], 1_000_000.0)
         assert _live(open_fleet("ours")) == {second.id}
         endings = {instance.id: instance.ending for instance in provider.find()}
-        # A cloud may have forgotten the instance by now, which is as good.
+        # A cloud may have forgotten the instance by now, which is correct as well.
         assert endings.get(first.id, Ending.OURS) is Ending.OURS
 
     def test_a_lease_is_written_and_renewed_in_whole_seconds(self, open_fleet: OpenFleet) -> None:

@@ -15,7 +15,7 @@ SIZE = 1000
 
 @dataclass
 class FoldedUpload(Change):
-    """The upload of a client, which has it in memory."""
+    """The upload of a client, held in memory."""
 
     weights: Vector
     staleness: int
@@ -31,7 +31,7 @@ class FoldedUpload(Change):
 
 @dataclass
 class Changed(Change):
-    """A change of W by a function, in place; it returns the weight given."""
+    """A change of W in place by a function, which returns the weight of the fold."""
 
     change: Callable[[Vector, int], float]
     staleness: int
@@ -64,7 +64,7 @@ def fold(
 
 
 def changing(name: str, change: Callable[[Vector, int], float], base_version: int = 0) -> Fold:
-    """Return a fold that changes W as a test wants."""
+    """Return a fold that changes W by a function of the test."""
     return Fold(name, name, base_version, lambda staleness: Changed(change, staleness))
 
 
@@ -79,7 +79,7 @@ def interrupted(interruption: Callable[[], object], number: int) -> Fold:
 
 
 def replayed(*numbers: int, size: int = SIZE) -> Vector:
-    """Version 0 with these folded in, in this order, one at a time."""
+    """Return version 0 after the folds of these numbers, in this order, one at a time."""
     vector = weights(0, size)
     for number in numbers:
         _folded(vector, weights(number + 1, size))
@@ -87,7 +87,7 @@ def replayed(*numbers: int, size: int = SIZE) -> Vector:
 
 
 def _folded(w: Vector, client: Vector) -> float:
-    """VC-ASGD with α = 0.9, in place; returns 1 − α."""
+    """Apply an upload in place by VC-ASGD with α = 0.9, and return 1 − α."""
     w *= np.float32(0.9)
     w += np.float32(0.1) * client
     return 0.1

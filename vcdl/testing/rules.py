@@ -62,7 +62,7 @@ class RuleContract:
         assert first.tobytes() == second.tobytes()
 
     def test_a_partial_update_counts_by_the_fraction_trained(self, rule: Rule) -> None:
-        """From a state of zeros, as the last of a buffer."""
+        """Check it from a state of zeros, with an update that is the last of a buffer."""
         moved: list[Any] = []
         for fraction in (1.0, 0.5):
             server = rule.state.rows(rule.state.begun(_noise(0, 100)))
@@ -81,7 +81,7 @@ class RuleContract:
             rule.apply(server, update)
 
     def test_one_that_says_that_it_averages_never_leaves_the_two(self, rule: Rule, number: int) -> None:
-        """It serves for variances as well, which must stay positive."""
+        """Check it, because such a rule also averages variances, which must stay positive."""
         if not rule.averages:
             return
         before, client, base = _kept(rule, 1000), np.abs(_noise(1, 1000)), _noise(2, 1000)

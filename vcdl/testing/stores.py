@@ -49,7 +49,7 @@ class StoreContract:
         check(other, 5, weights(9))
         assert other.fold([fold(0)]) == [first], "it is known, and not applied again"
         (again,) = other.fold([fold(1)])
-        assert (second.version, again.version) == (2, 6), "of the second the store knows nothing any more"
+        assert (second.version, again.version) == (2, 6), "the store has no record of the second any more"
         started_anew = open_store()
         assert started_anew.version() == 6
         assert started_anew.fold([fold(0), fold(1)]) == [first, again]

@@ -23,10 +23,10 @@ _HOSTS = ("often", "seldom", "refused", "new")
 _BROUGHT = 60
 """Uploads of a test: enough for hosts to become known, quarantined and trusted."""
 _SIZES = (LAYOUT.size, 7)
-"""All at once, and blocks that end in the middle of a variable."""
+"""Sizes of blocks: the whole model, and one whose blocks end in the middle of a variable."""
 
 NewTrust = Callable[[Journal], Trust]
-"""`new_trust(journal)`: a trust in the clients of a job with this journal, as a server that begins has it."""
+"""`new_trust(journal)`: a trust in the clients of a job with this journal, as a server creates it at its start."""
 
 
 class TrustContract:

@@ -15,6 +15,7 @@ from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import Task
 
 _BLOCK_BYTES = 2**24
+"""Size at which blocks aim: up to three of them are in memory (vcdl.data.ahead)."""
 _PLAIN = "save it by numpy.save(file, numpy.ascontiguousarray(array))"
 
 

@@ -25,16 +25,20 @@ _DATE = "date, as year, month and weekday"
 _MOST_VALUES = 1000
 """Different values of a column that are counted, so that memory stays bounded; a column of more has no classes."""
 _MOST_CATEGORIES = 50
+"""Most values of a column of text that a suggested job uses, because each value becomes an input of its own."""
 _MOST_CLASSES = 100
+"""Different whole numbers above which a suggested job predicts a quantity and not classes."""
 _FEW_CLASSES = 10
-"""Number of whole numbers up to which they are taken for classes in a table of any length."""
+"""Different whole numbers up to which they are taken for classes, however short the table is."""
 _SHOWN = 6
+"""Most common values that the line of a column lists."""
 _LARGE_GROUP_BYTES = 256 * 2**20
+"""Size of a row group above which `notes_of` warns, because a reader has parts of a row group in memory."""
 
 
 @dataclass
 class ColumnFacts:
-    """One column of a table, while its values are counted."""
+    """Statistics of a column, updated while its table is read."""
 
     name: str
     kind: str
@@ -91,12 +95,12 @@ class ColumnFacts:
 
     @property
     def is_mostly_new(self) -> bool:
-        """Whether the counted values, text or whole numbers, are more than half as many as their rows."""
+        """Whether values hardly repeat: there are more than ten, and more than one for every two rows."""
         return len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
 
     @property
     def hardly_repeats(self) -> bool:
-        """Whether the column is text and has more different values than half of its rows."""
+        """Whether the column is text whose values hardly repeat, so that they are no classes."""
         return self.kind == "text" and self.is_mostly_new
 
     @property
@@ -125,7 +129,16 @@ class ColumnFacts:
 
 
 def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
-    """Return the columns of a table. Raises DataError, FileUnavailable."""
+    """Return the columns of a table.
+
+    Args:
+        path: A file, or a folder of files.
+        header: Whether the first line of a text file names the columns.
+
+    Raises:
+        DataError: The table is invalid, or its files have different columns.
+        FileUnavailable: It cannot be read now.
+    """
     columns: list[ColumnFacts] = []
     for file in table_files(path):
         with opened_table(file, header=header) as table:
@@ -149,11 +162,15 @@ def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
 
 
 def outline_of(path: Path, label: str | None) -> Outline:
-    """Return a table's content and the keys of a job for it. Raises DataError, FileUnavailable.
+    """Return a table's content and the keys of a job for it.
 
     Args:
         path: The table.
         label: The column of labels; None for the likeliest.
+
+    Raises:
+        DataError: The table is invalid, or has no such label.
+        FileUnavailable: It cannot be read now.
     """
     try:
         # A first line of values is noticed only when the file is opened, so it is tried as a header first.
@@ -221,7 +238,15 @@ def feature_keys(features: Iterable[ColumnFacts]) -> dict[str, Any]:
 
 
 def notes_of(path: Path, *, header: bool = True) -> Iterator[str]:
-    """Yield notes on the memory and time that reading a table takes, if those are large. Raises DataError."""
+    """Yield notes on files of a table that take much memory to read.
+
+    Args:
+        path: A file, or a folder of files.
+        header: Whether the first line of a text file names the columns.
+
+    Raises:
+        DataError: The table is invalid.
+    """
     for file in table_files(path):
         with opened_table(file, header=header) as table:
             largest = table.largest_group_bytes

@@ -38,8 +38,8 @@ class GeneratorReader(Reader):
                     f"{name} gives samples of {block.x.dtype}, shape {block.x.shape[1:]}, after those of {kind[0]}, "
                     f"{kind[1]}: they must agree"
                 )
-            # A generator cannot be entered in the middle. It runs again from its begin, which is why it must give the
-            # same batches at each call.
+            # A generator cannot be started in the middle. It runs again from its beginning, which is why it must yield
+            # the same batches at each call.
             skips = min(len(block.x), max(0, begin - place))
             place += len(block.x)
             if skips < len(block.x):

@@ -32,6 +32,7 @@ _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 For other formats Pillow starts programs, such as Ghostscript for EPS, and data may come from a submitter.
 """
 _BLOCK_BYTES = 2**24
+"""Size at which blocks aim: while one is used, the next ones are decoded (vcdl.data.ahead)."""
 _LARGE = 64
 """Pixels of a side above which a suggested job scales pictures down, so that a first run is quick."""
 _LOOKED_AT = 20
@@ -97,7 +98,7 @@ class ImagesReader(Reader):
             yield Block(pixels, as_labels(labels), files if self.jpeg else None)
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
-        as_file = self._sample if self.skip_unreadable else self._file  # what is skipped shows when it is decoded
+        as_file = self._sample if self.skip_unreadable else self._file  # only decoding shows which are skipped
         for _, files, _ in self._samples(path, begin, as_file):
             yield files
 
@@ -151,7 +152,7 @@ class ImagesReader(Reader):
             lines.append(f"{len(unreadable)} cannot be read, the first {unreadable[0]}: correct or remove them")
         is_small = len(sizes) == 1 and max(height, width) <= _LARGE
         keys: dict[str, Any] = {} if is_small else {"size": [min(_LARGE, height), min(_LARGE, width)], "crop": True}
-        # Encoding loses a little (docs/decisions/079), which pictures that are JPEG files have lost already.
+        # Encoding loses some detail (docs/decisions/079); pictures that are JPEG files have already lost it.
         if 2 * jpegs > len(pictures) and min(height, width) >= _SMALLEST_JPEG:
             keys["jpeg"] = _QUALITY
         return Outline(tuple(lines), {**keys, **({"skip_unreadable": True} if unreadable else {})}, model="small_cnn")
@@ -163,7 +164,11 @@ class ImagesReader(Reader):
             return None
 
     def pictures(self, path: Path) -> list[_Picture]:
-        """Return all pictures of a part with their labels, in order. Raises DataError."""
+        """Return all pictures of a part with their labels, in order.
+
+        Raises:
+            DataError: There are none, or the table of the pictures is wrong.
+        """
         if not path.is_dir():
             raise DataError(f"{path.name} is no folder: name the one with the pictures")
         if self.table is not None:
@@ -271,8 +276,8 @@ class ImagesReader(Reader):
             pixels[...] = np.asarray(self._picture(file, pixels.shape[:2])).reshape(pixels.shape)
             return b""
         data = self._file(file, pixels)
-        # What travels is decoded again instead of taking the pixels before encoding: range and checksum must be those
-        # of the pixels that clients see (docs/decisions/079).
+        # The file that is sent is decoded again instead of taking the pixels before encoding: the range must be that of
+        # the pixels that clients see (docs/decisions/079).
         pixels[...] = decode_jpeg(data, self._channels)
         return data
 
@@ -300,7 +305,7 @@ class ImagesReader(Reader):
         with Image.open(_opened(file), formats=_FORMATS) as opened:
             if opened.format == "JPEG" and self.size is not None:
                 opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
-            if opened.mode.startswith(("I", "F")):  # Pillow would make 255 of whatever is more
+            if opened.mode.startswith(("I", "F")):  # Pillow would clip larger values to 255
                 raise DataError(
                     f"{file} holds more than 8 bits a pixel, and pictures are trained in 8: convert it, or write all "
                     "as a folder of arrays"
@@ -316,8 +321,8 @@ class ImagesReader(Reader):
             return picture
         if self.size is None:
             raise DataError(
-                f"{file} has {picture.height} × {picture.width} pixels, the first one {height} × {width}: say what "
-                f"all become, data > from > size: [{height}, {width}]"
+                f"{file} has {picture.height} × {picture.width} pixels, the first one {height} × {width}: set a "
+                f"size for all, data > from > size: [{height}, {width}]"
             )
         return ImageOps.fit(picture, (width, height)) if self.crop else picture.resize((width, height))
 
@@ -376,6 +381,6 @@ def _first_size(path: Path, files: Iterator[_File]) -> tuple[int, int]:
             with Image.open(_opened(file), formats=_FORMATS) as opened:
                 picture = ImageOps.exif_transpose(opened)
                 return picture.height, picture.width
-        except Exception:  # whoever decodes it says what is wrong
+        except Exception:  # it is reported when all are decoded
             continue
     raise DataError(f"none of the pictures in {path} can be read: check the folder")

@@ -31,7 +31,7 @@ class PresetTokens:
             import keras_hub
         except ImportError as error:
             raise DataError(
-                f"{folder.name} is read by the package keras-hub, which is not here: pip install 'vcdl[hub]'"
+                f"{folder.name} is read by the package keras-hub, which is not installed: pip install 'vcdl[hub]'"
             ) from error
         try:
             self._tokenizer: Any = keras_hub.tokenizers.Tokenizer.from_preset(str(folder))
@@ -39,15 +39,15 @@ class PresetTokens:
                 self._packer = keras_hub.models.TextClassifierPreprocessor.from_preset(
                     str(folder), sequence_length=most
                 )
-        except Exception as error:  # of KerasHub, of every kind
+        except Exception as error:  # KerasHub raises exceptions of many kinds
             raise DataError(
-                f"{folder} holds no tokenizer for this ({one_line(error)[:300]}): write it by "
+                f"{folder} has no usable tokenizer ({one_line(error)[:300]}): write it by "
                 "preprocessor.save_to_preset(folder)"
             ) from error
 
     @property
     def padding(self) -> int:
-        """Number that fills the place behind a text's end."""
+        """Number of the token that fills a sample after the end of its text."""
         return int(self._tokenizer.pad_token_id)
 
     @property

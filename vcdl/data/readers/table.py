@@ -30,6 +30,7 @@ from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML
 
 _INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})
+"""Names, in lower case, under which pandas writes and reads the index of a table."""
 _FEWEST_OF_INDEX = 10
 """Rows that must count up before a column is taken for an index, so that a few values do not look like one."""
 _DROP = "drop"
@@ -62,7 +63,7 @@ def _parse_missing(raw: Any) -> dict[str, float | str] | str:
     if raw == _DROP:
         return _DROP
     if not isinstance(raw, Mapping) or not all(isinstance(v, int | float | str) for v in raw.values()):
-        raise kinds.expected("drop (rows with a missing value), or what stands for it by column: {age: 30}", raw)
+        raise kinds.expected("drop (rows with a missing value), or a replacement by column: {age: 30}", raw)
     return {str(column): value if isinstance(value, str) else float(value) for column, value in raw.items()}
 
 
@@ -80,7 +81,8 @@ class TableReader(Reader):
     categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_parse_categories), SECTION_AS_YAML] = None
     """The values of columns of text; each value becomes a column of 0 and 1."""
     missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_parse_missing), SECTION_AS_YAML] = None
-    """Replacements of missing values by column; `drop`: leave out rows that lack the value; `drop` alone: for all."""
+    """Replacement of missing values by column. `drop` in place of a value leaves out the rows that lack it; `drop` in
+    place of the columns does so for all."""
 
     def drops(self, column: str) -> bool:
         """Return whether rows without a value in a column are dropped."""
@@ -218,7 +220,7 @@ class _Columns:
 
     @property
     def types(self) -> dict[str, Any]:
-        """The types in which columns of text files are read: their first lines do not show all that follows."""
+        """Types in which columns of text files are read; those inferred from the first lines may not fit later ones."""
         pa = arrow()
         wanted = {
             name: pa.string() if name in self._listed else kind if is_date(kind) else as_number(kind)
@@ -289,14 +291,14 @@ class _Columns:
                 if not self._reader.drops(column):
                     if pa.types.is_null(self._arrow_types[column]):
                         raise DataError(
-                            f"{self._name}: column {_shown(column)} holds no value, at least at its begin: leave it "
+                            f"{self._name}: column {_shown(column)} holds no value in its first rows: leave it "
                             f"out, data > from > leave_out: [{column!r}]"
                         )
                     what = "one of its categories" if column in self._listed else "its median, say"
                     if column in self._label:
                         what = "drop, as it is the label"
                     raise DataError(
-                        f"{self._name}: column {column} has missing values: say what stands for them, "
+                        f"{self._name}: column {column} has missing values: set a replacement, "
                         f"data > from > missing: {{{column}: …}} ({what}), or missing: drop"
                     )
                 kept = known if kept is None else pa.compute.and_(kept, known)
@@ -322,12 +324,12 @@ class _Columns:
             return self._flags(column, values, filled)
         if is_date(values.type):
             if filled is not None:
-                raise DataError(f"data > from > missing: {column} holds dates, which nothing stands for: drop")
+                raise DataError(f"data > from > missing: {column} holds dates, which have no replacement: set drop")
             # These parts repeat, unlike a count of days, so what is learned from them applies to later dates.
             parts = (arrow().compute.year, arrow().compute.month, arrow().compute.day_of_week)
             return np.stack([part(values).to_numpy(zero_copy_only=False) for part in parts], axis=1)
         if filled is not None and not isinstance(filled, float):
-            raise DataError(f"data > from > missing: {column} holds numbers, and {filled!r} is to stand for them")
+            raise DataError(f"data > from > missing: {column} holds numbers, and {filled!r} is none: give a number")
         numbers: Array = values.to_numpy(zero_copy_only=False)
         if filled is not None or values.type == arrow().null():
             # A column of null alone arrives as objects.

@@ -22,18 +22,20 @@ _PARQUET = (".parquet", ".pq")
 _ARROW = ".arrow"
 _ENDINGS = (".csv", ".tsv", *_PARQUET, _ARROW)
 _BLOCK_BYTES = 2**24
+"""Size at which blocks aim: up to three of them are in memory (vcdl.data.ahead)."""
 _FIRST_BYTES = 2**16
 """Bytes of a text file from which its delimiter and decimal point are guessed."""
 _LONGEST_LABEL = 1000
-"""Characters of a label: NumPy gives each row of a block the room of the longest, one of a million takes gigabytes."""
+"""Most characters of a label. NumPy stores every label of a block in the width of the longest one, so a single label of
+a million characters would take gigabytes."""
 UNKNOWN = ("?", " ?")
-"""Words for a missing value, used by the University of California's collection, that pyarrow does not know."""
+"""Marks of missing values in the data sets of the UCI repository, which pyarrow does not recognise unless asked."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _CURES = {
     "invalid UTF8": "save it as UTF-8",
     "columns, got": "give each line as many fields as the first, no comma at its end, and quote text with commas",
 }
-"""Cures by parts of pyarrow's messages."""
+"""Part of a message of pyarrow → advice to the user."""
 _WITH_COMMA, _WITH_POINT = (
     re.compile(rf'(?:^|;)"?[+-]?\d+{mark}\d+"?(?=;|\r?$)', re.MULTILINE) for mark in (",", r"\.")
 )
@@ -44,7 +46,11 @@ class NoHeaderError(DataError):
 
 
 def table_files(path: Path) -> list[Path]:
-    """Return the files of a table, in order. Raises DataError."""
+    """Return the files of a table, in order.
+
+    Raises:
+        DataError: A folder has no files of tables.
+    """
     if not path.is_dir():
         return [path]
     found = _in_folder(path)
@@ -63,7 +69,16 @@ def _in_folder(path: Path) -> list[Path]:
 
 
 def samples_in(file: Path, *, header: bool = True) -> int:
-    """Return the number of rows: of Parquet from its footer, of text estimated by its first lines. Raises DataError."""
+    """Return the number of rows of a table, which is an estimate from the first MiB for a text file.
+
+    Args:
+        file: The table.
+        header: Whether the first line of a text file names the columns.
+
+    Raises:
+        DataError: The file is not a table.
+        FileUnavailable: It cannot be read now.
+    """
     if file.suffix.lower() not in (".csv", ".tsv"):
         with opened_table(file) as table:
             return sum(map(len, table.batches([], {}))) if table.rows is None else table.rows
@@ -82,7 +97,7 @@ class Table:
         self._has_header = header
         is_parquet = file.suffix.lower() in _PARQUET
         self.schema = _plain_schema(opened.schema_arrow if is_parquet else opened.schema)
-        """Names and types of the columns; of text from its first MB."""
+        """Names and types of the columns. The types of a text file are inferred from its first MB."""
         self.rows: int | None = opened.metadata.num_rows if is_parquet else None
         """Number of rows; None: unknown before the file is read."""
         self._ahead: Generator[Any, None, None] | None = None
@@ -101,7 +116,7 @@ class Table:
         return max(int(facts.row_group(group).total_byte_size) for group in range(facts.num_row_groups))
 
     def class_names(self, column: str) -> tuple[str, ...]:
-        """Return the names of a column's integers, which Hugging Face's files contain in their metadata."""
+        """Return the class names of an integer column from Hugging Face's metadata; empty if the file has none."""
         try:
             features = json.loads(self.schema.metadata[b"huggingface"])["info"]["features"]
             return tuple(map(str, features[column]["names"]))
@@ -111,13 +126,17 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0, values: Collection[str] = ()
     ) -> Iterator[Any]:
-        """Yield record batches of some columns. Raises DataError.
+        """Yield record batches of some columns.
 
         Args:
             columns: Names of the columns.
             types: Their types, in text files.
             skips: Number of rows to skip.
             values: Words of UNKNOWN that are values in these columns.
+
+        Raises:
+            DataError: The file is invalid or damaged.
+            FileUnavailable: It cannot be read now.
         """
         with _errors(self._file):
             if self.rows is not None:
@@ -143,7 +162,7 @@ class Table:
         most_rows = max(group.num_rows for group in of_groups)
         size_bytes = sum(group.total_byte_size for group in of_groups) * most_rows // facts.num_rows
         pieces = max(round(size_bytes / _BLOCK_BYTES), math.ceil(most_rows / 2**16))
-        rows = math.ceil(most_rows / pieces)  # the last of a group is as large as the others
+        rows = math.ceil(most_rows / pieces)  # pieces of equal size, without a small one at a group's end
         # Two threads of pyarrow take twice the processor time of one for the small columns of wide tables.
         return self._opened.iter_batches(rows, groups, columns, use_threads=False), skips
 
@@ -175,11 +194,15 @@ def _pieces(batch: Any) -> Iterator[Any]:
 
 @contextmanager
 def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
-    """Open a file of a table. Raises DataError, FileUnavailable.
+    """Open a file of a table.
 
     Args:
         file: The file.
         header: The first line of a text file names the columns; without it they are called f0, f1, f2 and so on.
+
+    Raises:
+        DataError: The file is not a table, has no rows, or lacks the header.
+        FileUnavailable: It cannot be read now.
     """
     with _errors(file):
         pa = arrow()
@@ -211,12 +234,17 @@ def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
 
 
 def refuse_utf_16(file: Path) -> None:
-    """Raise DataError for a text file in UTF-16, as Excel's "Unicode text" is. Raises OSError."""
+    """Refuse a text file in UTF-16, as Excel's "Unicode text" is.
+
+    Raises:
+        DataError: The file is in UTF-16.
+        OSError: It cannot be read.
+    """
     with file.open("rb") as opened:
         if opened.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
             name = shlex.quote(file.name)
             raise DataError(
-                f"{file.name} is text in UTF-16, and UTF-8 is read: save it as UTF-8, such as by "
+                f"{file.name} is text in UTF-16, and UTF-8 is read: save it as UTF-8, for example by "
                 f"`iconv -f utf-16 -t utf-8 {name} > utf8{file.suffix}`"
             )
 
@@ -253,7 +281,8 @@ def _opened_csv(
 def _are_values(names: Sequence[str]) -> bool:
     """Return whether the first line of a text file is a sample and not a header.
 
-    Integers in rising order are names: years, or those that pandas gives to columns without names.
+    Rising integers next to words are names, such as years. If all values are integers, only consecutive ones are names,
+    which pandas gives to columns without a name.
     """
     numbers = [float(name.replace(",", ".")) for name in names if _NUMBER.fullmatch(name.strip())]
     rises = all(number.is_integer() for number in numbers) and all(map(operator.lt, numbers, numbers[1:]))
@@ -263,7 +292,7 @@ def _are_values(names: Sequence[str]) -> bool:
 def _marks(file: Path) -> tuple[str, str]:
     """Return a text file's delimiter and decimal point.
 
-    A header without a comma may have semicolons, as in half of Europe.
+    A header with semicolons and no comma is from a country in which the comma is the decimal point.
     """
     if file.suffix.lower() == ".tsv":
         return "\t", "."
@@ -280,7 +309,11 @@ def _marks(file: Path) -> tuple[str, str]:
 
 @cache
 def arrow() -> Any:
-    """Return the package pyarrow. Raises DataError where it is not installed."""
+    """Return the package pyarrow.
+
+    Raises:
+        DataError: It is not installed.
+    """
     try:
         import pyarrow as pa
         import pyarrow.compute
@@ -288,14 +321,14 @@ def arrow() -> Any:
         import pyarrow.ipc
         import pyarrow.parquet
     except ImportError as error:
-        raise DataError(f"tables are read by pyarrow, which is not here ({error}): pip install 'vcdl[data]'") from error
+        raise DataError(f"tables are read by pyarrow, which is missing ({error}): pip install 'vcdl[data]'") from error
     return pa
 
 
 def as_number(kind: Any) -> Any:
     """Return the type in which a text file's column of numbers is read.
 
-    Words for true and false are no numbers to pyarrow.
+    pyarrow does not convert the words true and false to numbers, so a column of them is read as booleans.
 
     Args:
         kind: The type that the first lines suggest.
@@ -311,7 +344,7 @@ def is_number(kind: Any) -> bool:
 
 
 def list_width(kind: Any) -> int | None:
-    """Return the length of lists, −1 for any, or None if the type is no list."""
+    """Return the length of a type's lists, −1 if they may differ in length, or None if the type is no list."""
     types = arrow().types
     if types.is_fixed_size_list(kind):
         return int(kind.list_size)
@@ -329,22 +362,26 @@ def _errors(file: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (ValueError, arrow().ArrowException) as error:  # the former for what pyarrow hands on without a look
+    except (ValueError, arrow().ArrowException) as error:  # pyarrow raises either for invalid data
         cure = next((cure for words, cure in _CURES.items() if words in str(error)), "correct it, or write it again")
         raise DataError(f"{file.name} is no whole table ({one_line(error)[:300]}): {cure}") from error
     except OSError as error:
-        if error.errno is None:  # pyarrow's word for a damaged file
+        if error.errno is None:  # pyarrow reports damage in this way
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
         raise data_file_error(file, error) from error
 
 
 def twice_cure(column: str) -> str:
-    """Return the cure for two columns of one name; the name is empty where each line ends in commas."""
-    return "rename one" if column else "take away the commas at the ends of the lines"
+    """Return advice for two columns of one name. The name is empty where each line ends in commas."""
+    return "rename one" if column else "remove the commas at the ends of the lines"
 
 
 def as_labels(texts: Sequence[str | None]) -> Array:
-    """Return labels as an array, shape (n,). Raises DataError for a text that is too long for an array."""
+    """Return labels as an array, shape (n,).
+
+    Raises:
+        DataError: A text is too long for an array.
+    """
     longest = max((len(text) for text in texts if text is not None), default=0)
     if longest > _LONGEST_LABEL:
         raise DataError(
@@ -355,7 +392,12 @@ def as_labels(texts: Sequence[str | None]) -> Array:
 
 
 def counts_up(values: Array, rows_before: int) -> bool:
-    """Return whether numbers continue to count the rows, from 0 or from 1."""
+    """Return whether the numbers of a block continue to count a table's rows, from 0 or from 1.
+
+    Args:
+        values: The block's values.
+        rows_before: Number of rows before the block.
+    """
     # The first value decides in most cases, before an array of the length of the block is made.
     if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
         return False

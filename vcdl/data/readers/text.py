@@ -20,11 +20,12 @@ from vcdl.yaml_schema import values as kinds
 Unit = Literal["characters", "bytes"]
 _READ_BYTES = 2**20
 _BYTES = 256
+"""Different values of a byte, which are the classes of a text that is read byte by byte."""
 _Some = TypeVar("_Some")
 _MANY = 1000
-"""Different characters from which a suggested job reads a text byte by byte."""
+"""Different characters from which a suggested job reads a text byte by byte, because each would be a class."""
 _FEWEST_WINDOWS = 20
-"""Windows into which a suggested job cuts a short text at least, so that some are left for validation."""
+"""Least number of windows into which a suggested job cuts a short text, so that validation gets some of them."""
 _LINES = 4096
 """Lines of a block, so that memory stays bounded."""
 
@@ -38,7 +39,7 @@ class TextReader(Reader):
     unit: Annotated[Unit, kinds.one_of(Unit)] = "characters"
     """`characters` are numbered from 0 in sorted order; `bytes` are those of UTF-8."""
     lines: Annotated[bool, kinds.true_or_false()] = False
-    """Whether each line is a sample, `label<TAB>text`: its first bytes, each + 1, and 0 behind its end."""
+    """Whether each line is a sample, `label<TAB>text`. Its input is the text's first bytes, each + 1, padded by 0."""
     tokenizer: Path | None = None
     """A `tokenizer.json`, or the folder of a KerasHub preset, whose tokens are the units; None: `unit` is used."""
 
@@ -48,8 +49,8 @@ class TextReader(Reader):
             return
         if task != "sequence":
             raise DataError(
-                f"{path.name}: a window is continued unit by unit: set data > task: sequence, or for lines with a "
-                "label in front data > from > lines: true"
+                f"{path.name}: a window has a label for each unit, the next unit: set data > task: sequence, or for "
+                "lines that begin with a label data > from > lines: true"
             )
         left: Array | None = None
         number = read = 0
@@ -57,7 +58,7 @@ class TextReader(Reader):
             read += len(some)
             # Windows run across the pieces in which the file is read, so the result does not depend on their size.
             left = some if left is None else np.concatenate([left, some])
-            # One unit more than the windows is needed, as the label of the last unit is the one behind it.
+            # One unit more than the windows is needed, as the label of the last unit is the unit after it.
             count = (len(left) - 1) // self.window
             if count <= 0:
                 continue
@@ -79,8 +80,8 @@ class TextReader(Reader):
             begin = [line for line in file.read(_READ_BYTES).splitlines()[:_LINES] if line.strip()]
         longest = max((len(line.partition(b"\t")[2]) for line in begin), default=0)
         labelled = [line for line in begin if line.partition(b"\t")[1] and line.partition(b"\t")[0].strip()]
-        # Most lines and not all: a single one without its label is then named by the first reading, to be repaired. A
-        # tab here and there is part of a text.
+        # Most lines must have a label, and not all: the first reading reports a line without one, so that the user can
+        # repair it. A few tabs may be part of a text.
         if longest and 2 * len(labelled) > len(begin):
             return Outline(source={"lines": True, "window": min(256, max(2, longest))}, model="lines")
         known = _characters(self.path)

@@ -13,7 +13,7 @@ from vcdl.errors import DataError, one_line
 class Tokens:
     """A tokenizer.
 
-    With `most` it marks begin and end of a text as its file defines, and truncates a text to `most` tokens.
+    With `most` it adds the tokens for begin and end that its file defines, and truncates each text to `most` tokens.
     """
 
     def __init__(self, path: Path, most: int | None) -> None:
@@ -31,11 +31,11 @@ class Tokens:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise DataError(
-                f"{path.name} is read by the package tokenizers, which is not here: pip install 'vcdl[text]'"
+                f"{path.name} is read by the package tokenizers, which is not installed: pip install 'vcdl[text]'"
             ) from error
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library's own has no other kind
+        except Exception as error:  # the library raises plain Exceptions
             raise DataError(
                 f"{path.name} is not a tokenizer's file ({one_line(error)[:200]}): write it by tokenizer.save()"
             ) from error
@@ -49,9 +49,11 @@ class Tokens:
 
     @property
     def padding(self) -> int:
-        """Number that fills the place behind a text's end. Raises DataError."""
+        """Number of the token that fills a sample after the end of its text. Raises DataError if none is defined."""
         if self._padding is None:
-            raise DataError(f"{self._name} does not say what stands behind a text's end: call tokenizer.enable_padding")
+            raise DataError(
+                f"{self._name} defines no padding for the place after a text: call tokenizer.enable_padding"
+            )
         return int(self._padding["pad_id"])
 
     @property
