@@ -231,8 +231,8 @@ def named_labels(source: DataSource, names: Given) -> DataSource:
     count = source.train.y.shape[1]
     if names is None:
         return source
-    if (names if isinstance(names, int) else len(names)) != count:
-        raise DataError(f"y_train has {count} labels a sample, but data > classes gives another number of names")
+    if (given := names if isinstance(names, int) else len(names)) != count:
+        raise DataError(f"y_train has {count} labels a sample, but data > classes has {given} names")
     return replace(source, classes=Classes(count, () if isinstance(names, int) else tuple(map(str, names))))
 
 

@@ -344,7 +344,7 @@ def picture_table_keys(folder: Path, label: str | None) -> dict[str, Any]:
     with opened_table(tables[0]) as opened:
         names = opened.schema.names
         first: dict[str, list[Any]] = next(
-            (batch.slice(0, _LARGE).to_pydict() for batch in opened.batches(names, {})), {}
+            (batch.slice(0, _LOOKED_AT).to_pydict() for batch in opened.batches(names, {})), {}
         )
     named = [name for name, values in first.items() if all(_is_picture(folder, value) for value in values)]
     if not named or len(names) < 2:
