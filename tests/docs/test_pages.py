@@ -58,7 +58,7 @@ def test_figures_of_the_readme_are_those_of_the_reports() -> None:
             assert any(round(number, 1) == float(shown) for number in percent), (shown, reports)
 
 
-@pytest.mark.parametrize("name", ["live_display", "under_fire", "week"])
+@pytest.mark.parametrize("name", ["mark", "under_fire", "week"])
 def test_a_picture_asks_no_other_host_and_is_small(name: str) -> None:
     picture = (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8")
     assert "url(http" not in picture
