@@ -1,6 +1,7 @@
 """Compute how much unsent work to keep ready.
 
-The amount moves between two marks: without work clients back off for long, and work that waits grows old.
+The number of unsent workunits moves between two marks. With too few, clients find no work and back off for long; with
+too many, the work is sent late and starts from old weights.
 """
 
 import math
@@ -47,9 +48,10 @@ class Marks:
 
 
 def marks(demand: Demand) -> Marks:
-    """Return the marks over all jobs, by the demand.
+    """Return the marks over all jobs that meet the demand.
 
-    The low mark covers the fetches until new work is ready (Poisson λ + 3·√λ), and one per idle host.
+    The low mark covers the fetches until new work can be ready, a Poisson variable, by its mean and three standard
+    deviations (λ + 3·√λ), and one fetch per idle host.
     """
     # Before the first result is back nothing is known of the pace: assume that each running task ends within a refill.
     fetched = float(demand.running)
@@ -76,9 +78,14 @@ class JobStock:
 
 
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
-    """Return how many workunits of `job` should be open.
+    """Return how many workunits of a job should be open.
 
-    Its share; more when `others_pass`, the other jobs create no work, and little is unsent.
+    Args:
+        job: The job.
+        jobs: All open jobs, with that one.
+        whole: The marks over all jobs.
+        others_pass: Whether unsent work has been short for so long that the other jobs evidently create none. Then the
+            job fills the gap beyond its share.
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
