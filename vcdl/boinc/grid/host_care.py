@@ -7,7 +7,7 @@ So a suspended host gets a quota (max_jobs_per_day) of 1 and a number of tasks u
 can reach. The second is needed because BOINC doubles the quota as soon as a host reports a task, before the upload was
 checked, and sends the next tasks in the same reply.
 
-After its suspension a host gets a single task: a quota of 1, of which nothing is used. If that task succeeds, the
+After its suspension a host gets a single task: a quota of 1 and no task used today. If that task succeeds, the
 suspension is deleted, and BOINC doubles the quota with each further success.
 
 BOINC stores quotas per host and app version. So a suspended host gets a row for every offered version, including those
