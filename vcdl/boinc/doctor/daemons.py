@@ -10,7 +10,7 @@ from vcdl.boinc.project.processes import how_to_start, is_running
 
 _SEGMENTS = Path("/proc/sysvipc/shm")
 _ANSWERS_WITHIN_S = 10.0
-"""Seconds in which the checker must answer: longer than the few seconds that it takes to restart a process."""
+"""Seconds in which the checker must answer: enough for it to restart a process, which takes some seconds."""
 
 
 def daemons(installation: Installation) -> Iterator[Finding]:

@@ -135,7 +135,7 @@ class Removal:
             return
         for job in sorted(Manifests(self.project).jobs()):
             clear_job(self.project, database, job, forget_on_clients=True)
-            yield f"cancelled the work of job {job}"
+            yield f"cancelled the work of job {job} on the clients"
         if self.open_workunits:
             rows.cancel_all(database, self.app)
             yield f"cancelled {self.open_workunits} open workunits"
