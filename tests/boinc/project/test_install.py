@@ -369,7 +369,7 @@ def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject, monkeypat
         with pytest.raises(GridError, match="vcdl_assimilator still run: bin/stop first"):
             uninstall(made)
         preview = list(plan_removal(made.project, made.database, force=False, delete_runs=False).preview())
-        assert preview[0].startswith("refused as it is: vcdl_assimilator still run: bin/stop first")
+        assert preview[0].startswith("not possible now: vcdl_assimilator still run: bin/stop first")
         assert "restore config.xml" in preview
         made.project.stop_daemons.touch()
         monkeypatch.setattr(processes, "_ENDING_S", 0.1)
