@@ -28,7 +28,7 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _START_ATTEMPTS = 10
-"""Workers that may die in a row before one is ready. After so many it is no accident, and the run ends."""
+"""Workers that may die in a row before one is ready. More than that are no accident, and the run ends."""
 _QUIT_TIMEOUT_S = 20.0
 """Seconds in which a worker must write its checkpoint, enough for the largest models; a slower one is killed."""
 

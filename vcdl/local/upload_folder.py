@@ -67,7 +67,7 @@ class UploadFolder(Results):
 
 
 def quarantine_orphans(folder: RunFolder) -> None:
-    """Move files that are not uploads of a workunit to the folder `quarantine`, so that the rest can be applied."""
+    """Move files that are not uploads of a workunit to the folder `quarantine`, so that the others can be applied."""
     for path in folder.waiting_uploads():
         if not _is_upload(path):
             _quarantine(folder, path)
@@ -80,7 +80,7 @@ def _quarantine(folder: RunFolder, path: Path) -> None:
         path.replace(aside / path.name)
     except OSError:  # another server has moved it, or the folder is read-only and the file is skipped each time
         return
-    print(f"{path.name!a} is not an upload of a workunit: it was moved to {aside}", file=sys.stderr, flush=True)
+    print(f"{path.name!a} is not an upload of a workunit: it is in {aside} now", file=sys.stderr, flush=True)
 
 
 def _is_upload(path: Path) -> bool:

@@ -41,7 +41,7 @@ def checked_url(url: str) -> str:
         known = parts.scheme and parts.hostname
         raise JobError(
             f"{url.partition('?')[0]} is not the address of a service: "
-            f"give {service_of(url) if known else 'one like https://train.example.org'}"
+            f"give {service_of(url) if known else 'one like https://train.example.org'} instead"
         )
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise JobError(f"{url} has no TLS, so anybody on the way could read the token: use https, or `ssh -L`")

@@ -108,12 +108,7 @@ def password_from_environment(store_url: str, environment: Mapping[str, str]) ->
 
 
 def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes) -> InstallPlan:
-    """Plan an install.
-
-    Args:
-        project: The BOINC project.
-        database: Its database.
-        wishes: The operator's choices.
+    """Plan an install by the operator's choices.
 
     Raises:
         GridError: VCDL cannot be installed in the project.
