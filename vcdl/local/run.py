@@ -1,4 +1,8 @@
-"""Drive a run in this process, over any grid; evaluator, servers and local workers are its children."""
+"""Drive a run in this process, over any grid; evaluator, servers and local workers are its children.
+
+The process may be killed at any moment. Its children then end too, and `vcdl resume` continues from journal, store and
+the grid's folders. Ctrl-C or `vcdl stop` pauses the run instead: workers write checkpoints first.
+"""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence

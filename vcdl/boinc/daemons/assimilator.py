@@ -1,6 +1,9 @@
 """`vcdl_assimilator`: apply the uploads of a project's jobs to their weights.
 
-Any number of these daemons may run: each claims rows of BOINC's database in transactions of its own.
+Any number of these daemons may run, because each claims rows of BOINC's database in a transaction of its own. In one
+transaction, a daemon claims rows, applies their uploads to the store, writes the journal, and marks the rows as done.
+After a kill in between, the rows are claimed again, and store and journal recognise the updates that they already have
+(docs/decisions/001 and 004).
 """
 
 import logging

@@ -1,6 +1,14 @@
 """`vcdl_work_generator`: create the workunits of each open job, as its journal and coordinator require.
 
-One daemon serves a project. It may be killed at any moment.
+One daemon serves a project. In each round it does the following for each open job:
+
+1. Apply the events that other processes have written to the journal.
+2. If the job has ended, remove its workunits and files. If a stop was requested, pause the job.
+3. Otherwise take the run's lock and run one step of the loop, which creates and cancels workunits.
+4. Set the credit of open workunits, and revoke the credit of banned hosts.
+
+Then it clears away jobs that ended without that, suspends and readmits hosts, and writes the volunteers' page. It may
+be killed at any moment, because each of these steps can be repeated.
 """
 
 import logging

@@ -32,7 +32,7 @@ class WorkSettings:
     share: int
     """Share of the clients among the open jobs, at least 1. Not BOINC's priority, which would starve the others."""
     deadline_s: float
-    """Seconds after which BOINC gives up a task that a client has not returned."""
+    """Upper limit of a task's deadline in seconds; while turnarounds are unknown, the deadline itself."""
     flops: float
     """Floating-point operations of one subtask: the basis of credit and of the client's time estimate."""
     memory_bytes: float

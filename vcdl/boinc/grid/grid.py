@@ -1,4 +1,15 @@
-"""A BOINC project as the grid of one job; its state is in BOINC's database and the job's manifest."""
+"""A BOINC project as the grid of one job.
+
+The grid has no state that a restart would lose: workunits are in BOINC's database, and the names of staged files in the
+job's manifest. The order of steps makes each call repeatable after a kill:
+
+- `submit` stages the input files, and then creates the rows. It asks the database which rows exist, because create_work
+  reports success on many errors, and BOINC never accepts the name of a workunit twice.
+- `clear` and `pause` cancel workunits before they remove files, so that no client is sent a task without inputs.
+
+Jobs share the clients without a common process. Each job's grid reads the other jobs' manifests and counts their rows,
+and `refresh` decides from that how many workunits of its own job to keep open.
+"""
 
 import math
 import time

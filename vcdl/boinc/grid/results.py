@@ -253,7 +253,7 @@ def host_of(database: BoincDatabase, result: str) -> int | None:
 
 
 def mark_lost(database: BoincDatabase, result: str) -> None:
-    """Mark a result whose file never arrived, so that its refusal does not count against its host.
+    """Mark a result whose file never arrived: its refusal counts against its host only if other hosts' files arrived.
 
     Raises:
         GridError: The database cannot be used.

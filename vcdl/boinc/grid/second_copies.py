@@ -32,7 +32,7 @@ from vcdl.loop.lateness import MEASURED, Lateness, Out, Turnarounds, faster_host
 _EVERY_S = 5.0
 """Seconds between two checks: a host requests work about as often."""
 _NOBODY_S = 30
-"""Seconds for which a workunit that no host may have is kept, in case a new host appears (docs/decisions/037)."""
+"""Seconds after which a workunit that every active host has had is given up (docs/decisions/037)."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 

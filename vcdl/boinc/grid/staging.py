@@ -74,7 +74,7 @@ class Staging:
                 self._manifests.write(self._settings.job, replace(found, share=self._settings.share))
 
     def stage_params(self, version: int, path: Path) -> Content:
-        """Stage the weights of a version from which no workunit starts, and return their file in download/."""
+        """Stage the weights of a version to publish, which may be the base of no workunit, and return their file."""
         with self._manifests.locked():
             manifest = self.manifest
             grown = replace(manifest, params=_with_new(manifest.params, {version: path}))

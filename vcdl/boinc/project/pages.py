@@ -1,6 +1,7 @@
 """Provide the pages for volunteers below html/: jobs, description, title.
 
-A page that the operator has changed is neither overwritten nor removed.
+The page of jobs is ours: install overwrites it, and uninstall removes it. A description or a title that the operator
+has written is neither overwritten nor removed.
 """
 
 import re
@@ -51,7 +52,7 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def pages_to_remove(project: Path) -> Iterator[Path]:
-    """Yield the paths of our pages to remove, whether they exist or not; a changed page is not among them.
+    """Yield the paths of the files to remove, whether they exist or not; a changed description is not among them.
 
     Raises:
         GridError: A page cannot be read.
