@@ -1,4 +1,4 @@
-"""`python -m vcdl.local.server RUN_FOLDER`: fold the folder's uploads until standard input closes.
+"""`python -m vcdl.local.server RUN_FOLDER`: apply the folder's uploads until standard input is closed.
 
 It may be killed at any moment, and waits while the store is unreachable or the disk is full.
 """

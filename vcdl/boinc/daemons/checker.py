@@ -44,8 +44,8 @@ def socket_address(project: BoincProject) -> Iterator[str]:
         OSError: The folder of the socket is missing.
     """
     path = project.checker_socket
-    # A project's folder may be deep, and bind() takes 108 bytes. Through /proc/self/fd the address is short whatever
-    # the folder's own path.
+    # A project's folder may be deep, and bind() accepts only 108 bytes. Through /proc/self/fd the address is short for
+    # every folder.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

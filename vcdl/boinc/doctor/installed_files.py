@@ -75,7 +75,7 @@ def templates(installation: Installation) -> Iterator[Finding]:
         "SELECT DISTINCT result_template_file FROM workunit WHERE assimilate_state <> 2"
     )
     lost = [str(name) for (name,) in named if name and not (installation.path / str(name)).is_file()]
-    wrong |= {Path(name).name: "missing, and open workunits name it: the transitioner ends at once" for name in lost}
+    wrong |= {Path(name).name: "missing, and open workunits name it: the transitioner exits" for name in lost}
     if wrong:
         yield failed(
             "; ".join(f"{name}: {reason}" for name, reason in wrong.items()),

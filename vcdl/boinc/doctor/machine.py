@@ -42,7 +42,7 @@ def host_name(installation: Installation) -> Iterator[Finding]:
 
 
 def disk_space(installation: Installation) -> Iterator[Finding]:
-    """Check the free space on the disks: a full disk stops everything at once."""
+    """Check the free space on the disks: a full disk stops the database, the daemons and uploads together."""
     least = least_bytes(installation.project)
     for folder, free in free_by_folder(installation.project).items():
         what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"

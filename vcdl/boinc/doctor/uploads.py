@@ -109,7 +109,8 @@ def upload(installation: Installation) -> Iterator[Finding]:
     if not os.access(key, os.R_OK):
         yield failed(f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup")
         return
-    # A name of its own for each examination, since two may run at once; the prefix lets a later one sweep it.
+    # A name of its own for each examination, since two may run at the same time. By its prefix, a later examination
+    # finds and deletes a leftover.
     name = f"{DOCTORS_UPLOAD}{os.getpid()}"
     path = installation.project.upload_path(name)
     # The handler creates missing folders of the fan-out. The check is whether file_deleter can delete in a folder that

@@ -95,7 +95,7 @@ class DiskRoom:
         with suppress(OSError):  # a disk without a byte, or one that cannot be written
             if not self._is_short:
                 mark.unlink(missing_ok=True)
-            # The mark may fail to be written on a full disk. This process then still knows the shortage from
+            # Writing the mark may fail on a full disk. This process then still has the shortage in
             # `_is_short`; only `vcdl status` and the doctor do not see it.
             elif not mark.exists():
                 mark.touch()

@@ -154,7 +154,7 @@ class BoincGrid(Grid):
         if missing_to_half(jobs, whole) <= 0:
             self._lean_since_s = math.inf
         # Every job's loop looks at the same tables. One that has its share steps in for the others only when the
-        # shortage lasts longer than a round of all jobs, since otherwise all would fill the same gap at once.
+        # shortage lasts longer than a round of all jobs, since otherwise all would fill the same gap together.
         now_s = time.monotonic()
         self._lean_since_s = min(self._lean_since_s, now_s)
         self._wanted = open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)

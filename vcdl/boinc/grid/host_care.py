@@ -197,7 +197,7 @@ def ended_tasks(
     Raises:
         GridError: The database cannot be read.
     """
-    # A window by id, not by time: the primary key finds it at once in a table of millions.
+    # A window by id and not by time, because the primary key finds it quickly in a table of millions.
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
     failing = database.execute(
@@ -289,7 +289,7 @@ def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | Non
         return None if checked in _UNDECIDED else End.GOOD
     if outcome == CLIENT_ERROR:
         # The client aborted it as late while the server's deadline had not passed: its clock is ahead, and it would
-        # give back every task at once. After the deadline the same status only says that the host had too much to do.
+        # give up every task immediately. After the deadline the same status only means that the host was too busy.
         if status == NOT_BEGUN_IN_TIME and in_time:
             return End.CLOCK
         return None if status in NO_FAULT else End.ERROR

@@ -128,8 +128,8 @@ class Rests:
             there: The hosts that are online.
             now_s: Unix time.
         """
-        # A suspension is stored and not derived anew: its tasks leave the window of the newest results, or their job is
-        # deleted, and the host would be free too early.
+        # A suspension is stored, because it could not be computed again: its tasks leave the window of the newest
+        # results, or their job is deleted, and the host would get work too early.
         kept = {host: rest for host, rest in self.of.items() if _last_good_s(ended.get(host, ())) <= rest.since_s}
         condemned = self._quarantines(quarantined, now_s)
         new = {}

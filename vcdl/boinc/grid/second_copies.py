@@ -176,7 +176,7 @@ class SecondCopies:
         out = [
             Out(
                 name,
-                # A banned host's task never counts for anything, so it is late at once.
+                # A banned host cannot report its task, so the task is late immediately.
                 math.inf if one.running.keys() <= banned else now - max(one.running.values()),
                 frozenset(map(str, one.hosts)),
             )

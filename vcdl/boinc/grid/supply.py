@@ -13,7 +13,7 @@ REFILL_S = 10.0
 _LEAST_LOW = 2
 """Least low mark, so that a small fleet never waits for work."""
 _FIRST_LOW = 8
-"""Least low mark while nothing runs. A fleet may start at once, and holding work back would not bring newer weights."""
+"""Least low mark while nothing runs. A whole fleet may start, and holding work back would not bring newer weights."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pas
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
-    # What runs counts too: otherwise a job whose tasks take long would hold more clients than its share.
+    # Running workunits count too; otherwise a job with long tasks would occupy more clients than its share.
     if mine.open < part * (running + whole.low):
         return math.ceil(part * (running + whole.high))
     if others_pass and (missing := missing_to_half(jobs, whole)) > 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 from vcdl.errors import GridError
 
 _TIMEOUT_S = 120
-"""Seconds after which a program is killed: so that one that hangs is reported and does not block install or doctor."""
+"""Seconds after which a program is killed, so that one that hangs is reported and does not block install or doctor."""
 _UMASK = 0o022
 """Umask of the programs: the web server reads files that they create, such as app files in download/."""
 
