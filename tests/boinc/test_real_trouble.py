@@ -61,7 +61,7 @@ def test_a_renewed_upload_key_counts_against_nobody(real: RealProject, tmp_path:
         real.vcdl("resume", run.path.name)
         before = applied(run)
         one.wait_until(lambda: applied(run) >= before + 4, "tasks made anew come through", timeout_s=TIMEOUT_S)
-        assert "are of this project's key" in real.doctor("certificates")
+        assert "were signed with this project's key" in real.doctor("certificates")
         assert read_rests(real.project).of == {}
 
 

@@ -189,7 +189,7 @@ def test_frozen_weights_are_in_the_slot_and_counted_once_a_worker(new_grid: NewG
     [
         ("fail", "the loss is not a number"),
         ("die", r"its worker died (exit status 7)"),
-        ("nothing", "its update.h5 cannot be taken over: [Errno 2] No such file or directory"),
+        ("nothing", "its update.h5 cannot be moved: [Errno 2] No such file or directory"),
     ],
 )
 def test_a_subtask_that_fails_is_given_up_and_the_worker_or_its_successor_goes_on(

@@ -88,7 +88,7 @@ def test_what_is_no_upload_goes_into_quarantine_with_a_word_and_the_others_are_c
     (folder.uploads / f"{w(2)}.h5").mkdir()
     assert names(UploadFolder(folder)) == [w(1)]
     assert sorted(path.name for path in (folder.path / "quarantine").iterdir()) == [f"{w(2)}.h5", "notes.h5"]
-    assert "'notes.h5' is no upload of a workunit: it is in" in capsys.readouterr().err
+    assert "'notes.h5' is not an upload of a workunit" in capsys.readouterr().err
 
 
 def link_to_itself(path: Path) -> None:

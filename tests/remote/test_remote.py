@@ -69,7 +69,7 @@ def test_the_service_of_a_page_is_found(url: str, service: str) -> None:
 
 
 def test_a_page_with_a_code_is_refused_with_the_service_and_without_the_code() -> None:
-    with pytest.raises(JobError, match=r"^https://lab.example/login is no address .*: https://lab.example is one$"):
+    with pytest.raises(JobError, match=r"/login is not the address .*: give https://lab.example instead$"):
         checked_url("https://lab.example/login?code=secret")
 
 

@@ -137,7 +137,7 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, port: int,
         with pytest.raises(VcdlError, match="this requires the role operator"):
             remote(pool, port, role).read_driver()
     mailbox, of_run = reached.mailbox("a"), PoolFolder.of(pool.served.folder.path).mailbox("a")
-    with pytest.raises(FileNotFoundError, match="knows no pilot a"):
+    with pytest.raises(FileNotFoundError, match="has no pilot a"):
         mailbox.take()
     mailbox.make()
     task = Assignment(WORKUNIT, "{}", {})
@@ -337,6 +337,6 @@ def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) ->
                 act()
         client = reached.client
         for ask in (client.version, lambda: list(client.jobs()), lambda: client.stop("a"), lambda: client.events("a")):
-            with pytest.raises(VcdlError, match="answers something else than a service of VCDL"):
+            with pytest.raises(VcdlError, match="does not answer like a service of VCDL"):
                 ask()
         assert reached.file_identity("model.json")

@@ -16,12 +16,12 @@ from vcdl.run.failure import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 
 _DEATHS_ALLOWED = 5
-"""Deaths in a row, without work between them, after which it is given up: enough to survive a short lack of memory."""
+"""Deaths in a row, without work in between, before a child is given up: enough to survive a short lack of memory."""
 _AT_ONCE = 3
-"""Deaths in a row after which the child is still started at once: three may be chance. More have a cause, so that later
-starts wait."""
+"""Deaths in a row after which a child is still restarted immediately, because three may be chance. More of them have a
+cause, so later restarts wait."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
-"""Seconds from a further death to the next start: Keras alone takes a core for seconds."""
+"""Seconds from a further death to the next start: each start imports Keras, which occupies a core for seconds."""
 Log = Callable[[str], None]
 """A function that writes a line to the log."""
 
@@ -35,7 +35,7 @@ class ChildProcess:
         self.deaths = 0
         """Number of deaths in a row without work between them."""
         self.death = ""
-        """The reason of its last death, in words."""
+        """The cause of its last death, as text."""
         self._starts = Attempts(Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S))
         self._peak_bytes: int | None = None
         self._is_dead = False
@@ -49,7 +49,7 @@ class ChildProcess:
         """Restart the child if it died, after a growing wait if it dies often; return whether it has just died.
 
         Args:
-            worked: It has done work since the last call.
+            worked: Whether it has done work since the last call.
         """
         if worked:
             self.try_anew()
@@ -62,7 +62,7 @@ class ChildProcess:
         return died
 
     def try_anew(self) -> None:
-        """Forget the deaths so far, so that a dead child is restarted at once, and a few times more."""
+        """Forget the deaths so far, so that a dead child is restarted immediately, and may die as often again."""
         self.deaths = 0
         self._starts.succeeded()
 
@@ -79,7 +79,7 @@ class ChildProcess:
         )
 
     def close(self) -> None:
-        """End the child at once."""
+        """Kill the child."""
         self._process.kill()
         self._process.wait()
         self._process.stdin.close()  # type: ignore[union-attr]
@@ -87,12 +87,12 @@ class ChildProcess:
     def _has_died(self) -> bool:
         status = self._process.poll()
         if status is None:
-            # While it lives: once it is dead /proc has nothing of it, and the peak is what explains a kill for lack of
+            # Read while the child lives, because /proc has no peak of a dead one. The peak explains a kill for lack of
             # memory.
             self._peak_bytes = peak_bytes_of(self.pid) or self._peak_bytes
             return False
         self._process.stdin.close()  # type: ignore[union-attr]
-        is_told = status > ExitCode.RUN_FAILED and status != ExitCode.MEMORY  # 1: Python's own for a bug
+        is_told = status > ExitCode.RUN_FAILED and status != ExitCode.MEMORY  # Python itself ends with 1 after a bug
         reason = self._reason() if is_told else ""
         self._note_death(reason or how_it_died(status, self._peak_bytes))
         return True
@@ -133,7 +133,14 @@ def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
 
 
 def run_child(act: Callable[[], object], log: Log) -> int:
-    """Do a child's work, and return its exit code; a VcdlError, or too little memory, is one line in the log."""
+    """Do a child's work, and return its exit code.
+
+    A VcdlError or a lack of memory is logged as one line.
+
+    Args:
+        act: The work.
+        log: Writes a line to the log.
+    """
     try:
         act()
     except VcdlError as error:

@@ -1,4 +1,4 @@
-"""`python -m vcdl.local.evaluator RUN_FOLDER`: evaluate until standard input closes; may be killed at any time."""
+"""`python -m vcdl.local.evaluator RUN_FOLDER`: evaluate until standard input is closed; may be killed any time."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""The common part of grids that a process drives: updates are in the run's folder `uploads`."""
+"""The common part of grids whose clients' updates arrive in the run's folder `uploads`."""
 
 from abc import abstractmethod
 from collections import deque
@@ -25,7 +25,7 @@ class FolderGrid(DrivenGrid):
         self._folder = folder
         self._hands_out_uploads = hands_out_uploads
         self._known: dict[str, Staged | None] = {}
-        """Workunit → its files, for those that are not done; None: an earlier process submitted it."""
+        """The files of each workunit that is not done, by name; None: an earlier process submitted it."""
         self._waiting: deque[str] = deque()
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
@@ -59,7 +59,7 @@ class FolderGrid(DrivenGrid):
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
         if self._hands_out_uploads:
             return set()
-        # What is nowhere else must lie in the folder of uploads, or a person has deleted it.
+        # A workunit in none of these places must have its upload in the folder, or somebody has deleted the upload.
         elsewhere = {*self._waiting, *self._outcomes, *self._at_clients()}
         uploaded = {workunit for workunit in workunits if workunit in self._known and workunit not in elsewhere}
         return uploaded - {path.stem for path in self._folder.waiting_uploads()} if uploaded else uploaded
@@ -70,7 +70,7 @@ class FolderGrid(DrivenGrid):
 
     def _take_up_uploads(self) -> None:
         """Queue the uploads that an earlier process left, the oldest first."""
-        # The oldest first, as they arrived: the more an upload waits, the staler it gets.
+        # In order of arrival, because an upload gets staler the longer it waits.
         for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.lstat().st_mtime_ns):
             self._known[upload.stem] = None
             self._has_come(Uploaded(upload.stem, upload, upload.lstat().st_size))

@@ -1,7 +1,8 @@
 """The embedded local grid: worker processes on this machine.
 
-Its state is in two folders, so that a killed run can be resumed: `slots/<workunit>/` with its files and checkpoint,
-`uploads/<workunit>.h5` until it is in the store. On a full disk no subtask fails: it waits.
+The grid keeps its state in two folders, so that a killed run can be resumed. `slots/<workunit>/` has the files and the
+checkpoint of a workunit in training. `uploads/<workunit>.h5` is its update, until that is in the store. While the disk
+is full, subtasks wait and do not fail.
 """
 
 import contextlib
@@ -27,9 +28,9 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _START_ATTEMPTS = 10
-"""Workers that may die one after the other before they are ready: after that none will ever be."""
+"""Workers that may die in a row before one is ready. More than that are no accident, and the run ends."""
 _QUIT_TIMEOUT_S = 20.0
-"""Time for a checkpoint of the largest models; a slower worker is killed and its subtask starts again."""
+"""Seconds in which a worker must write its checkpoint, enough for the largest models; a slower one is killed."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,10 @@ class LocalSettings:
     queue_ahead: int
     """Number of workunits kept ready beyond those that run."""
     timeout_s: float
-    """Longest seconds of a subtask, from its start on a worker."""
+    """Most seconds of a subtask, from its start on a worker."""
     worker_module: str = "vcdl.client.worker"
     hands_out_uploads: bool = True
-    """Whether `claim` returns uploads; False: separate parameter servers claim them, and it returns failures only."""
+    """Whether `claim` returns uploads; False: separate parameter servers claim them, and `claim` returns failures."""
     allows_code: bool = False
     """Whether workers may run the job's own code."""
 
@@ -106,7 +107,7 @@ class LocalGrid(FolderGrid):
     def wait(self, timeout_s: float) -> None:
         for key, _ in self._selector.select(timeout_s):
             self._listen_to(key.data)
-        now_s = time.monotonic()  # stands still while the machine sleeps, as the workers do
+        now_s = time.monotonic()  # it stops while the machine sleeps, as the workers do
         # A copy, as `_replace` changes the list.
         for worker in list(self._workers):
             if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
@@ -178,7 +179,7 @@ class LocalGrid(FolderGrid):
                 if error.errno in DISK_FULL:
                     self._postpone(workunit, error)
                     return
-                self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be taken over: {error}")
+                self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be moved: {error}")
             self._looks_for_room.succeeded()
         self._slots.remove(workunit)
 
@@ -231,8 +232,7 @@ class LocalGrid(FolderGrid):
         status = self._remove(worker)
         if not worker.ready:
             self._deaths_at_start += 1
-            # A worker that was never ready does not fail because of its subtask: the fault is Keras, the driver or the
-            # memory.
+            # A worker that was never ready did not die of its subtask: Keras, the driver or the memory is at fault.
             if self._deaths_at_start >= _START_ATTEMPTS:
                 raise GridError(
                     f"{_START_ATTEMPTS} worker processes died before they were ready "
@@ -270,7 +270,9 @@ class LocalGrid(FolderGrid):
     def _slot_for(self, staged: Staged) -> Path:
         """Return the slot with a workunit's files.
 
-        Raises RunFolderFull if the disk is full now, else RunFolderError.
+        Raises:
+            RunFolderFull: The disk is full.
+            RunFolderError: The slot cannot be written for another reason.
         """
         if self.shortage is not None:
             self._slots.check_room(staged)

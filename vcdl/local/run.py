@@ -1,4 +1,8 @@
-"""Drive a run in this process, over any grid; evaluator, servers and local workers are its children."""
+"""Drive a run in this process, over any grid; evaluator, servers and local workers are its children.
+
+The process may be killed at any moment. Its children then end too, and `vcdl resume` continues from journal, store and
+the grid's folders. Ctrl-C or `vcdl stop` pauses the run instead: workers write checkpoints first.
+"""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +30,8 @@ from vcdl.run.kind import RunKind
 from vcdl.run.run import Run
 
 _WAIT_S = 0.1
-"""Longest wait for a message, because evaluations, timeouts and stop requests are noticed only after it. A worker's
-message ends it at once."""
+"""Most seconds to wait for a worker's message, because evaluations, time-outs and stop requests are noticed only
+afterwards. A message ends the wait immediately."""
 
 
 @contextmanager
@@ -55,7 +59,7 @@ def run_over(
 
     Args:
         folder: The run's folder.
-        observer: Is called for each event.
+        observer: Called for each event.
         open_grid: Opens the grid.
         publishing: How the newest weights are offered to clients.
 
@@ -70,7 +74,7 @@ def run_over(
         Run.open(folder).store_settings()  # another store than the run's is refused before anything starts
     folder.create()
     folder.stop_request.unlink(missing_ok=True)
-    # Under the run's lock: no other process of this run writes here, so every temporary file is a leftover.
+    # The caller holds the run's lock, so no other process of this run writes here: each temporary file is a leftover.
     sweep(folder.path, below=True)
     quarantine_orphans(folder)
     with ExitStack() as closing:
@@ -130,10 +134,10 @@ class _DrivenRun:
 
     def _step(self) -> None:
         coordinator = self._loop.coordinator
-        # Asked before the journal is read: a server writes its row first and removes the upload then. In the other
-        # order an upload that has just been folded would look deleted.
+        # Read before the journal: a server first writes its row and then removes the upload. If the journal were read
+        # first, an upload that was applied in between would look deleted.
         missing = self._grid.missing_uploads(coordinator.history.open)
-        new = self._loop.step()  # reads the journal, into which a server writes before it removes an upload
+        new = self._loop.step()  # reads the journal
         self._grid.lose(missing & coordinator.history.open.keys())
         self._watch_evaluator(new)
         if self._loop.coordinator.history.stop is None:
@@ -142,7 +146,7 @@ class _DrivenRun:
             self._servers.close()
 
     def _watch_evaluator(self, new: Sequence[Recorded]) -> None:
-        """Restart the evaluator; once only evaluations are left, give up one that keeps dying.
+        """Restart the evaluator if it died; once only evaluations are left, give up an evaluator that keeps dying.
 
         Raises:
             GridError, JournalError: It died too often, or the journal cannot be read.
@@ -166,7 +170,7 @@ class _DrivenRun:
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """Make Ctrl-C, SIGTERM and SIGHUP end the run in good order; a second one ends it at once."""
+        """Make Ctrl-C, SIGTERM and SIGHUP pause the run; a second one of them ends it immediately."""
 
         def note(number: int, _frame: FrameType | None) -> None:
             if self._interrupted is not None:

@@ -1,4 +1,4 @@
-"""`python -m vcdl.local.server RUN_FOLDER`: fold the folder's uploads until standard input closes.
+"""`python -m vcdl.local.server RUN_FOLDER`: apply the folder's uploads until standard input is closed.
 
 It may be killed at any moment, and waits while the store is unreachable or the disk is full.
 """
@@ -17,8 +17,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _POLL_S = 0.02
-"""Seconds between two looks at the folder. An upload waits half of this on average, which is short enough, and a look
-lists one folder."""
+"""Seconds between two checks for uploads. An upload waits for half of this on average, and a check is cheap, as it
+lists a single folder."""
 
 
 def _serve(folder: RunFolder, log: Log) -> None:
@@ -38,7 +38,7 @@ def _serve(folder: RunFolder, log: Log) -> None:
                 time.sleep(_POLL_S)
         except StoreLost as lost:
             if kept_history(journal).advance().stop is not None:
-                return  # its weights were dropped
+                return  # the run has ended, and its weights were deleted from the store
             log(str(lost))
             is_lost = True
 

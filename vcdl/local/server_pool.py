@@ -10,7 +10,7 @@ _MODULE = "vcdl.local.server"
 
 
 class ServerPool:
-    """Starts servers and keeps them running; each may be killed, as it has no state of its own."""
+    """Starts servers and keeps them running; any of them may be killed, because servers have no state of their own."""
 
     def __init__(self, folder: RunFolder, servers: int) -> None:
         """Create an empty pool.
@@ -28,7 +28,7 @@ class ServerPool:
 
         Args:
             new: Events since the last call.
-            is_needed: Updates are still expected. Only then may a server that dies repeatedly end the run.
+            is_needed: Whether updates are still expected. Only then does a server that keeps dying end the run.
 
         Raises:
             GridError: A server died too often.
@@ -37,7 +37,7 @@ class ServerPool:
             self._servers.append(ChildProcess(_MODULE, self._folder))
         worked = any(isinstance(recorded.event, UpdateApplied) for recorded in new)
         for server in self._servers:
-            # If no update is expected, a dead server harms nothing, and must not end a run that is only measuring.
+            # Without expected updates a dead server does no harm, and must not end a run that only evaluates.
             if not (is_needed or self._folder.waiting_uploads()):
                 server.try_anew()
                 continue

@@ -23,7 +23,11 @@ class SlotFolders:
         return self.folder.slots / workunit
 
     def prepare(self, staged: Staged) -> Path:
-        """Make the slot of a workunit; an existing one may contain a checkpoint. Raises RunFolderError: call again."""
+        """Make the slot of a workunit; an existing one may contain a checkpoint.
+
+        Raises:
+            RunFolderError: A file cannot be written. The call may be repeated.
+        """
         slot = self.path(staged.workunit.name)
         with folder_errors(slot):
             self.folder.slots.mkdir(exist_ok=True)  # it may have been deleted; everything in it can be recreated
@@ -35,7 +39,12 @@ class SlotFolders:
         return slot
 
     def check_room(self, staged: Staged) -> None:
-        """Check that an update of a workunit fits on the disk. Raises RunFolderFull if not, RunFolderError."""
+        """Check that an update of a workunit fits on the disk.
+
+        Raises:
+            RunFolderFull: It does not.
+            RunFolderError: The slots' folder cannot be written for another reason.
+        """
         probe = temporary_name(self.folder.slots / "room")
         try:
             with folder_errors(self.folder.slots), probe.open("wb") as file:
@@ -44,10 +53,14 @@ class SlotFolders:
             probe.unlink(missing_ok=True)
 
     def take_over(self, workunit: str, worker: str) -> Uploaded:
-        """Move a worker's update to the uploads. Raises OSError."""
+        """Move a worker's update to the uploads.
+
+        Raises:
+            OSError: It is missing or cannot be moved.
+        """
         update, upload = self.path(workunit) / OUTPUT_FILE, self.folder.uploads / f"{workunit}.h5"
         size_bytes = update.stat().st_size
-        self.folder.uploads.mkdir(exist_ok=True)  # as that of the slots
+        self.folder.uploads.mkdir(exist_ok=True)  # it may have been deleted, like that of the slots
         update.replace(upload)
         return Uploaded(workunit, upload, size_bytes, worker, time.time())
 

@@ -1,4 +1,8 @@
-"""The folder of waiting uploads, shared by any number of servers: a lock on a file claims it while its server lives."""
+"""Claim waiting uploads in a folder that any number of servers share.
+
+A server claims an upload by a lock on its file. When a server dies, the kernel releases its locks, and other servers
+can claim its uploads.
+"""
 
 import stat
 import sys
@@ -14,7 +18,7 @@ from vcdl.run.staging import Uploaded
 from vcdl.wire.workunit import WorkunitName
 
 _CLAIMED_AT_ONCE = 8
-"""Uploads claimed at a time, as many as the assimilator folds together."""
+"""Uploads claimed at a time: as many as the assimilator folds together, since more would be kept from other servers."""
 
 
 class UploadFolder(Results):
@@ -39,7 +43,12 @@ class UploadFolder(Results):
         return claimed
 
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Finish an applied upload; keep its file if it made a `version` that no snapshot covers yet."""
+        """Conclude an applied upload: delete its file, or keep it for a store that may lose its data.
+
+        Args:
+            workunit: The workunit.
+            version: The version that the upload created; None if it created none, so that its file is deleted.
+        """
         conclude_upload(self._folder, workunit, version)
         lock = self._claimed.pop(workunit, None)
         if lock is not None:
@@ -50,7 +59,7 @@ class UploadFolder(Results):
             lock = FileLock(path, existing=True)
         except FileNotFoundError:
             return False
-        if not lock.acquire(wait_s=0) or not path.exists():  # claimed by another server, or done by it since our look
+        if not lock.acquire(wait_s=0) or not path.exists():  # another server has claimed or concluded it
             lock.close()
             return False
         self._claimed[path.stem] = lock
@@ -58,7 +67,7 @@ class UploadFolder(Results):
 
 
 def quarantine_orphans(folder: RunFolder) -> None:
-    """Move files that are no upload of a workunit out of the way, so that all uploads are assimilated."""
+    """Move files that are not uploads of a workunit to the folder `quarantine`, so that the others can be applied."""
     for path in folder.waiting_uploads():
         if not _is_upload(path):
             _quarantine(folder, path)
@@ -69,9 +78,9 @@ def _quarantine(folder: RunFolder, path: Path) -> None:
     try:
         aside.mkdir(exist_ok=True)
         path.replace(aside / path.name)
-    except OSError:  # another server was faster, or the folder is read-only: the file is skipped each time
+    except OSError:  # another server has moved it, or the folder is read-only and the file is skipped each time
         return
-    print(f"{path.name!a} is no upload of a workunit: it is in {aside} now", file=sys.stderr, flush=True)
+    print(f"{path.name!a} is not an upload of a workunit: it is in {aside} now", file=sys.stderr, flush=True)
 
 
 def _is_upload(path: Path) -> bool:
@@ -80,7 +89,7 @@ def _is_upload(path: Path) -> bool:
     except WorkunitError:
         return False
     try:
-        return stat.S_ISREG(path.lstat().st_mode)  # a link may lead anywhere, or round in a circle
+        return stat.S_ISREG(path.lstat().st_mode)  # a link may lead anywhere, or to itself
     except FileNotFoundError:  # taken by another server meanwhile
         return True
 

@@ -1,12 +1,13 @@
 """Warm workers: children forked once this process has imported Keras, before TensorFlow starts its threads.
 
-Each waits on its input for the module that it is to run. Where none is left, or where forking would not be safe, a
-child is a new interpreter: a forked child has none of the other threads, but the locks that they hold.
+Each waits on its standard input for the name of the module that it is to run. If no warm worker is left, or if forking
+would not be safe, a child is a new interpreter. Forking is not safe in a process with threads: the child inherits the
+locks that other threads hold, but not the threads that would release them.
 
-What this buys: one epoch of examples/digits.yaml on two idle cores takes 5.1 s of processor time and 5.8 s by the clock
-instead of 12.2 and 12.2 s, as the worker and the evaluator import no Keras (November 2026, TensorFlow 2.21). The fork
-server of `multiprocessing` would import it once more than the run itself, 3 s, before the first child could start. A
-child writes its own command over its parent's, so that `pgrep -f vcdl.client.worker` finds it (docs/tutorial.md).
+One epoch of examples/digits.yaml on two idle cores takes 5.1 s of processor time and 5.8 s by the clock, instead of
+12.2 and 12.2 s, because worker and evaluator do not import Keras (November 2026, TensorFlow 2.21). The fork server of
+`multiprocessing` would import Keras once more than the run itself, which takes 3 s, before the first child could start.
+A child writes its own command over its parent's, so that `pgrep -f vcdl.client.worker` finds it (docs/tutorial.md).
 """
 
 import contextlib
@@ -42,12 +43,18 @@ class Child(Protocol):
 
 
 def one_thread() -> None:
-    """Let NumPy start no thread when it is imported: Keras and TensorFlow start none either."""
+    """Keep NumPy from starting threads at its import, so that the process can fork; Keras and TensorFlow start none."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def fork_warm_workers(count: int) -> None:
-    """Import Keras, and fork `count` children from this process if that is safe. Call it before Keras is used."""
+    """Import Keras, and fork children from this process if that is safe.
+
+    It must be called before Keras is used.
+
+    Args:
+        count: The number of children.
+    """
     from vcdl.client.unneeded import unneeded_hidden
     from vcdl.stores.open import load_client_libraries
 
@@ -55,27 +62,30 @@ def fork_warm_workers(count: int) -> None:
     load_client_libraries()
     with unneeded_hidden():
         import keras
-    # Other backends read their thread limits at import, and those differ between children: only TensorFlow may be
-    # imported before the fork. A process with other threads must not fork.
+    # Other backends read their thread limits at import, and children have different limits, so only TensorFlow may be
+    # imported before the fork. A process with several threads must not fork.
     if keras.backend.backend() != "tensorflow" or len(os.listdir("/proc/self/task")) > 1:
         return
     sys.stdout.flush()
     sys.stderr.flush()
-    with contextlib.suppress(OSError):  # too little memory, too many processes: new interpreters say so
+    with contextlib.suppress(OSError):  # starting a new interpreter then reports the cause
         _warm.extend(_WarmWorker.forked() for _ in range(count))
 
 
 def start_module(
     module: str, *arguments: str, environment: Mapping[str, str], log: Path, answers: bool = False
 ) -> Child:
-    """Start `python -m MODULE ARGUMENTS` in a session of its own. Raises OSError.
+    """Start `python -m MODULE ARGUMENTS` in a session of its own.
 
     Args:
         module: The module to run.
         arguments: Its arguments.
         environment: Its environment.
-        log: File for its errors.
-        answers: Its output is a pipe and does not go to the log.
+        log: The file for its errors.
+        answers: Whether the caller reads its output from a pipe; otherwise its output goes to the log.
+
+    Raises:
+        OSError: The process cannot be started.
     """
     while _warm:
         worker = _warm.pop(0)
@@ -91,7 +101,7 @@ def start_module(
             stdout=PIPE if answers else file,
             stderr=file,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the parent, which ends its children in good order
+            start_new_session=True,  # Ctrl-C must reach the parent only, which then ends its children
         )
 
 
@@ -115,7 +125,11 @@ class _WarmWorker:
 
     @classmethod
     def forked(cls) -> "_WarmWorker":
-        """Fork a worker. Raises OSError."""
+        """Fork a worker.
+
+        Raises:
+            OSError: The system has too little memory, or too many processes.
+        """
         (its_stdin, stdin), (stdout, its_stdout) = os.pipe(), os.pipe()
         try:
             pid = os.fork()
@@ -130,7 +144,7 @@ class _WarmWorker:
         return cls(pid, stdin, stdout)
 
     def run(self, command: list[str], environment: Mapping[str, str], log: Path, answers: bool) -> None:
-        """Let the worker run a module. If it has just died, that shows as for any child."""
+        """Let the worker run a module. If it has just died, `poll` returns its exit status, as for any child."""
         order = {"command": command, "environment": dict(environment), "log": str(log.absolute()), "answers": answers}
         with contextlib.suppress(BrokenPipeError):
             self.stdin.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
@@ -139,7 +153,7 @@ class _WarmWorker:
             self.stdout.close()  # type: ignore[union-attr]
 
     def poll(self) -> int | None:
-        """Return its exit status, negative for a signal, or None while it lives."""
+        """Return the worker's exit status, negative for a signal, or None while it lives."""
         if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -147,7 +161,7 @@ class _WarmWorker:
         return self._status
 
     def wait(self) -> int:
-        """Wait for its end, and return its exit status."""
+        """Wait until the worker ends, and return its exit status."""
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
@@ -157,26 +171,26 @@ class _WarmWorker:
             os.kill(self.pid, signal.SIGKILL)
 
     def close_pipes(self) -> None:
-        """Close the pipes to it."""
+        """Close the pipes to the worker."""
         for pipe in (self.stdin, self.stdout):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()  # type: ignore[union-attr]
 
 
 def _live(stdin: int, stdout: int) -> NoReturn:
-    """Be a warm worker: keep nothing of the parent but its memory, and never return to the parent's code."""
+    """Run as a warm worker: keep only the parent's memory, wait for a module, run it, and exit."""
     status = 1
     try:
-        gc.freeze()  # what the parent left to be collected would close descriptors that are others by then
-        os.setsid()  # Ctrl-C is for the parent, which ends its children in good order
+        gc.freeze()  # collecting the parent's garbage here would close descriptors that have been reused by then
+        os.setsid()  # Ctrl-C must reach the parent only, which then ends its children
         os.dup2(stdin, _STDIN)
         os.dup2(stdout, _STDOUT)
         sys.stdin, sys.stdout, sys.stderr = map(_standard_stream, (_STDIN, _STDOUT, _STDERR), "rww")
         for descriptor in map(int, os.listdir("/proc/self/fd")):  # the run's lock and other children's pipes among them
             if descriptor > _STDERR:
-                with contextlib.suppress(OSError):  # that of the listing
+                with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed already
                     os.close(descriptor)
-        line = io.FileIO(_STDIN, closefd=False).readline()  # not a byte more: what follows is for the module
+        line = io.FileIO(_STDIN, closefd=False).readline()  # unbuffered, because what follows is for the module
         status = _run(**json.loads(line)) if line.endswith(b"\n") else 0
     except BaseException:
         with contextlib.suppress(BaseException):
@@ -190,7 +204,7 @@ def _standard_stream(descriptor: int, mode: str) -> Any:
 
 
 def _show(command: list[str]) -> None:
-    """Make ps and pgrep show this command instead of the parent's, as far as there is room. Raises OSError."""
+    """Make ps and pgrep show this command instead of the parent's, cut to the length of the parent's."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
     shown = "\0".join(command).encode()[: end - begin - 1]
     with open("/proc/self/mem", "r+b", buffering=0) as memory:

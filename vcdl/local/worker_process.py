@@ -1,4 +1,4 @@
-"""One worker of the local grid: a process commanded over a pipe by JSON lines (vcdl/client/worker.py)."""
+"""One worker of the local grid: a process that receives JSON lines over a pipe (vcdl/client/worker.py)."""
 
 import contextlib
 import json
@@ -27,10 +27,20 @@ class WorkerProcess:
 
     @classmethod
     def start(cls, name: str, module: str, threads: int, log: Path) -> "WorkerProcess":
-        """Start a worker, `python -m MODULE`, which sends `ready` once Keras is imported. Raises OSError."""
+        """Start a worker, `python -m MODULE`, which sends `ready` once Keras is imported.
+
+        Args:
+            name: Its name in the journal.
+            module: The module.
+            threads: The number of its threads.
+            log: The file for its errors.
+
+        Raises:
+            OSError: The process cannot be started.
+        """
         environment = {**os.environ, **limit_threads(threads)}
         process = start_module(module, environment=environment, log=log, answers=True)
-        # One thread serves all workers: a read must never wait for one of them.
+        # One thread serves all workers, so a read must never wait for one of them.
         os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
         return cls(name, process)
 
@@ -39,13 +49,13 @@ class WorkerProcess:
         return self.process.stdout.fileno()  # type: ignore[union-attr]
 
     def send(self, **command: Any) -> None:
-        """Send a command; if the worker has just died, drop it, as its death is noticed elsewhere."""
+        """Send a command. If the worker has just died, the command is lost, and `receive` reports the death."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(command).encode() + b"\n")  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
     def allow_code(self) -> None:
-        """Permit it to run the code of its jobs."""
+        """Permit the worker to run the code that a job contains."""
         self.send(do="allow_code")
 
     def train(self, workunit: str, folder: Path, samples: int | None = None) -> None:
@@ -54,13 +64,13 @@ class WorkerProcess:
         Args:
             workunit: Its name.
             folder: Folder with its files.
-            samples: Samples to train; None for as many as the workunit says.
+            samples: Number of samples to train; None: as many as the workunit says.
         """
         self.workunit, self.fraction, self.since_s = workunit, 0.0, time.monotonic()
         self.send(do="train", folder=str(folder), **({} if samples is None else {"samples": samples}))
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
-        """Receive the worker's new messages, and whether it is dead."""
+        """Return the worker's new messages, and whether it is dead."""
         try:
             data = os.read(self.fileno(), 1 << 16)
         except BlockingIOError:
@@ -73,7 +83,7 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self.process.kill()
         status = self.process.wait()
-        with contextlib.suppress(BrokenPipeError):  # a command that it did not live to read
+        with contextlib.suppress(BrokenPipeError):  # it died before it read a command
             self.process.stdin.close()  # type: ignore[union-attr]
         self.process.stdout.close()  # type: ignore[union-attr]
         return status

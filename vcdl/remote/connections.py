@@ -13,7 +13,7 @@ from vcdl.files.atomic import atomic_write, keep_first
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _PAGE = re.compile(r"/((jobs|api)(/.*)?|login|hosts|server|fleets)?/?$")
-"""The end of a path that is one of a service's pages, or of its requests."""
+"""The end of the path of a service's page or request; before it is the service's own path."""
 
 
 @dataclass(frozen=True)
@@ -31,27 +31,36 @@ def connections_file() -> Path:
 
 
 def checked_url(url: str) -> str:
-    """Return a service's address without its last slash. Raises JobError for one that would expose a token."""
+    """Return a service's address without a slash at its end.
+
+    Raises:
+        JobError: The URL is not a service's address, or a token would be sent to it without encryption.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         known = parts.scheme and parts.hostname
         raise JobError(
-            f"{url.partition('?')[0]} is no address of a service: "
-            f"{service_of(url) if known else 'https://train.example.org'} is one"
+            f"{url.partition('?')[0]} is not the address of a service: "
+            f"give {service_of(url) if known else 'one like https://train.example.org'} instead"
         )
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise JobError(f"{url} has no TLS, and everybody on the way could read the token: use https, or `ssh -L`")
+        raise JobError(f"{url} has no TLS, so anybody on the way could read the token: use https, or `ssh -L`")
     return url.rstrip("/")
 
 
 def service_of(url: str) -> str:
-    """Return the address of the service that has a page at `url`; the address itself where it is of no page."""
+    """Return a service's address, given the URL of one of its pages; return any other URL unchanged."""
     parts = urlsplit(url)
     return parts._replace(path=_PAGE.sub("", parts.path), query="", fragment="").geturl()
 
 
 def keep_connection(connection: ServiceConnection) -> Path:
-    """Store a connection under its name, and return the file. Raises RunFolderError, JobError."""
+    """Store a connection under its name, and return the file.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+        JobError: The file cannot be read.
+    """
     path = connections_file()
     # Read again right before it is written: another `vcdl login` may have added one.
     known = {**_read(path), connection.name: {"url": connection.url, "token": connection.token}}
@@ -63,21 +72,30 @@ def keep_connection(connection: ServiceConnection) -> Path:
 
 
 def connection_of(name: str) -> ServiceConnection:
-    """Return the connection of a name. Raises JobError if `vcdl login` has stored none."""
+    """Return the connection of a name.
+
+    Raises:
+        JobError: `vcdl login` has stored none of that name, or the file cannot be read.
+    """
     known = _read(connections_file())
     if name not in known:
         raise JobError(
             f"there is no service {name!r} ({', '.join(known) or 'none is known'}): `vcdl login URL` adds one"
         )
-    # Checked again, because the file can be edited: a token must not go out in the clear.
+    # Checked again, because the file can be edited, and a token must never be sent unencrypted.
     return ServiceConnection(name, checked_url(known[name]["url"]), known[name]["token"])
 
 
 def machine_key() -> str:
-    """Return the secret that proves to services which pilots are of this machine. Raises RunFolderError."""
+    """Return the secret that proves to services that a pilot belongs to this machine.
+
+    Raises:
+        RunFolderError: The secret cannot be read or stored.
+    """
     path = connections_file().with_name("machine.key")
     with folder_errors(path):
-        # Made once and kept: services know the machine's pilots by it. A batch queue starts several of them at once.
+        # Made once and kept, because services recognise the machine's pilots by it. The first one is kept, as a batch
+        # queue may start several pilots at the same time.
         path.parent.mkdir(parents=True, exist_ok=True)
         return keep_first(path, secrets.token_hex(32).encode()).decode()
 

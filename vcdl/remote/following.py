@@ -13,25 +13,34 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _EVERY_S = 1.0
+"""Seconds between two requests for the job's state, so that a follower costs the service little."""
 _AWAY_S = 600.0
-"""Seconds for which a service may be away before following gives up, so that an upgrade does not end it."""
+"""Seconds for which a service may be unreachable before following gives up, so that an upgrade does not end it."""
 OVER = ("finished", "failed", "paused", "killed")
 
 Show = Callable[[dict[str, Any], list[str]], None]
-"""Shows the fields of a job, and the lines that are new."""
+"""Called with the fields of a job, and the new lines to show."""
 
 
 def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: float = math.inf) -> dict[str, Any]:
-    """Show a job on `stream` until it has ended or paused; returns its fields then.
+    """Show a job until it has ended or paused, and return its fields.
 
-    Raises VcdlError when it was given up, or the service stays away; TimeoutError.
+    Args:
+        client: The service.
+        name: The job.
+        stream: Where to show it; None: nowhere.
+        timeout_s: Most seconds to follow.
+
+    Raises:
+        VcdlError: The job was given up, or the service stays unreachable.
+        TimeoutError: The job has not ended in time.
     """
     end_s, said, state = time.monotonic() + timeout_s, set[tuple[float, str]](), ""
     with _screen(f"{name} on {client.name}", stream) as show:
         while True:
             job = _present(client, name)
             feed = [(line["time_s"], line["words"]) for line in job.get("feed", ())]
-            is_old = not state and job["state"] != "beginning"  # what happened before is only counted
+            is_old = not state and job["state"] != "beginning"  # earlier lines are not shown
             show(job, [] if is_old else [words for time_s, words in feed if (time_s, words) not in said])
             said, state = {*said, *feed}, job["state"]
             if state == "failed":
@@ -39,7 +48,7 @@ def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: 
                 raise VcdlError(str(job.get("error") or why))
             if state in OVER:
                 return job
-            # After the state was looked at: a job that is over by now is no time-out.
+            # After the check of the state, so that a job that has ended is not reported as a time-out.
             if time.monotonic() >= end_s:
                 raise TimeoutError(f"{name} is {state} after {timeout_s:g} s; it continues")
             time.sleep(_EVERY_S)
@@ -51,7 +60,7 @@ def _present(client: ServiceClient, name: str) -> dict[str, Any]:
     while True:
         try:
             return client.job(name)
-        # No pause here: the client waits between its own tries.
+        # No pause here, because the client itself waits between its tries.
         except GridUnavailable:
             if time.monotonic() >= end_s:
                 raise

@@ -20,7 +20,7 @@ from vcdl.yaml_schema.reading import read_document, replace_key
 CHUNK_BYTES = 8 << 20
 """Bytes of the largest chunk that a service accepts."""
 _BUILT_HERE = ("python", "hub")
-"""Keys of a model that is built before it is sent, and of what goes with them."""
+"""Prefixes of the keys of models that are built on this machine before they are sent."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,26 @@ class ParcelFile:
 
     @classmethod
     def of(cls, name: str, path: Path) -> "ParcelFile":
-        """Read a file's digests. Raises FileUnavailable."""
+        """Compute the digests of a file's chunks.
+
+        Args:
+            name: Name of the file in the job.
+            path: The file.
+
+        Raises:
+            FileUnavailable: The file cannot be read.
+        """
         pieces = [(hashlib.sha256(piece).hexdigest(), len(piece)) for piece in _pieces(path)]
         return cls(name, path, tuple(digest for digest, _ in pieces), sum(size for _, size in pieces))
 
     def read(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each piece with its digest. Raises FileUnavailable, and JobError for a file that changes meanwhile."""
-        # Hashed again while sending: the file was read once before, and may be written by another program.
+        """Yield each chunk with its digest.
+
+        Raises:
+            FileUnavailable: The file cannot be read.
+            JobError: The file changes meanwhile.
+        """
+        # Hashed again, because another program may have written to the file since it was first read.
         for digest, piece in zip(self.chunks, _pieces(self.path), strict=False):
             if hashlib.sha256(piece).hexdigest() != digest:
                 raise JobError(f"{self.path} changes while it is sent: submit again")
@@ -60,14 +73,24 @@ class Parcel:
 
 @contextmanager
 def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]:
-    """Yield the parcel of a job file, which exists within the block. Raises JobError, ModelError, FileUnavailable."""
+    """Yield the parcel of a job file, whose files exist until the end of the block.
+
+    Args:
+        job_file: The job file.
+        overrides: Settings that replace those of the file, as `section.key=value`.
+
+    Raises:
+        JobError: The job is wrong, or cannot be sent.
+        ModelError: Its model cannot be built here.
+        FileUnavailable: One of its files cannot be read.
+    """
     job = load_job(job_file, overrides)
     if job.model.from_run is not None or job.data.from_ is not None:
         key = "model > from" if job.model.from_run is not None else "data > from"
-        raise JobError(f"{key} names what is on this machine: give `model > keras`, or `data > npz`, which are sent")
+        raise JobError(f"{key} names a run or data here, which is not sent: give `model > keras` or `data > npz`")
     if job.model.code is not None:
-        raise JobError("model > code: a service runs no code of yours: train it by `vcdl run` or `vcdl pool`")
-    # The document and not the checked job: what the file leaves out stays open to the service's own defaults.
+        raise JobError("model > code: a service runs no code of yours: train it with `vcdl run` or `vcdl pool`")
+    # The document and not the checked job, so that the service's defaults apply to keys that the file leaves out.
     document = read_document(job_file, JOB)
     for setting in overrides:
         replace_key(document, setting)
@@ -80,7 +103,7 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
 def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files that a job names, and change its keys to their new names."""
     if job.model.python is not None or job.model.hub is not None:
-        # The keys of the function go: it was called here, and what is sent is its result.
+        # The function's keys are removed, because it was called here and its result is sent.
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}
         values["model"]["keras"] = "model.keras"
         path, drawn_layers = _built(job, folder)

@@ -1,6 +1,7 @@
-"""Reach a pool's folder from a pilot on another machine, through a service, one request for each act.
+"""Reach a pool's folder from a pilot on another machine, through a service, with one request per operation.
 
-A service that is away is an OSError, like a shared folder that is: the pilot waits and retries.
+While the service is unreachable, calls raise OSError, as they do for a shared folder that is. The pilot waits and
+retries.
 """
 
 import errno
@@ -23,6 +24,7 @@ from vcdl.remote.service_client import ServiceClient, ServiceRefuses
 _PIECE_BYTES = 1 << 20
 """Most bytes of a request's body, which is a limit of the service (vcdl.web.guard)."""
 _SEND_S = 5.0
+"""Seconds for which one call sends pieces of an update, since the pilot must send its heartbeat in between."""
 
 
 class ServiceAway(OSError):
@@ -31,11 +33,11 @@ class ServiceAway(OSError):
 
 @contextmanager
 def _understood(pool: "RemotePool") -> Iterator[None]:
-    """Raise ServiceAway for an answer that lacks expected fields: not our service, but something else has answered."""
+    """Raise ServiceAway for an answer without the expected fields: another version or program has answered."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise ServiceAway(f"{pool.where} answers what this version does not know ({error!r:.200})") from error
+        raise ServiceAway(f"{pool.where} sent an answer that this version cannot read ({error!r:.200})") from error
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class RemotePool:
     run: str
     """The job's name there."""
     shortest_look_s = 0.5
+    """Least seconds between two checks for a task: longer than for a shared folder, since each check is a request."""
 
     @property
     def where(self) -> str:
@@ -72,11 +75,16 @@ class RemotePool:
             return f"{self.where}\0{path}\0{answer.headers.get('etag')}"
 
     def copy(self, path: str, part: Path) -> bool:
-        """Continue the copy of a file of the run; returns whether `part` is whole now."""
+        """Continue the copy of a file of the run, and return whether the copy is complete now.
+
+        Args:
+            path: The file's path in the run.
+            part: The copy, which may contain the file's beginning.
+        """
         begin = part.stat().st_size if part.exists() else 0
-        # One byte of those that are here comes again: so a file that is whole has an answer, too.
+        # The last byte that is here is requested again, because a request behind the end of a file would be refused.
         with self._opened(path, f"{max(0, begin - 1)}-") as answer:
-            # The whole file comes: a proxy dropped the range, or what is here is longer than the file.
+            # The answer is the whole file: a proxy ignored the range, or the copy is longer than the file.
             if answer.status != HTTPStatus.PARTIAL_CONTENT:
                 part.unlink(missing_ok=True)
             elif begin:
@@ -84,7 +92,7 @@ class RemotePool:
             if not pour(answer, part):
                 return False
             size = answer.headers.get("content-range", "").rpartition("/")[2] or answer.headers.get("content-length")
-        # A connection that ends early looks like the end of the file to urllib.
+        # To urllib, a connection that ends early looks like the end of the file.
         if str(part.stat().st_size) != size:
             raise ServiceAway(f"the connection to {self.client.name} broke off")
         return True
@@ -103,7 +111,7 @@ class RemotePool:
         """Send a request, and return its answer."""
         try:
             return dict(self.client.ask(method, self._path(path), body))
-        # Not an OSError: waiting does not help a token that opens nothing here.
+        # Not as an OSError, because waiting does not help a token without access.
         except ServiceRefuses:
             raise
         except VcdlError as error:
@@ -115,7 +123,7 @@ class RemotePool:
 
 @dataclass(frozen=True)
 class RemoteMailbox:
-    """The folder of one pilot. All calls raise OSError, FileNotFoundError when the run has given it up."""
+    """The folder of one pilot. All calls raise OSError, and FileNotFoundError if the run has removed the folder."""
 
     pool: RemotePool
     pilot: str
@@ -136,17 +144,21 @@ class RemoteMailbox:
             return str(self._ask("GET", "/dropped")["workunit"])
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Deliver how a task ended, as `Mailbox.end` does; return False while pieces of the update are missing."""
+        """Report how a task ended, as `Mailbox.end` does; return False while pieces of the update are missing.
+
+        Args:
+            workunit: The workunit.
+            update: The file of its update; the reason of a failure; or None, to have another pilot train it.
+        """
         if isinstance(update, Path):
             content, place = update.read_bytes(), f"/updates/{workunit}"
             until_s = time.monotonic() + _SEND_S
             with _understood(self.pool):
-                # The service says how much it has: after a lost connection, or a restart of the pilot, sending
-                # continues there.
+                # The service reports how much it has, so that sending continues there after a lost connection or a
+                # restart of the pilot.
                 sent = self._ask("GET", place)["size_bytes"]
                 while sent is not None and sent < len(content):
-                    # Not longer at once: the pilot must send its heartbeat in between, and continues with the next
-                    # call.
+                    # The pilot must send its heartbeat in between, so sending continues with the next call.
                     if time.monotonic() >= until_s:
                         return False
                     piece = content[sent : sent + _PIECE_BYTES]
@@ -166,5 +178,5 @@ class RemoteMailbox:
         with _understood(self.pool):
             is_there = answer["mailbox"]
         if not is_there:
-            raise FileNotFoundError(f"{self.pool.where} knows no pilot {self.pilot}")
+            raise FileNotFoundError(f"{self.pool.where} has no pilot {self.pilot}")
         return answer

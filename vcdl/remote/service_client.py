@@ -35,12 +35,15 @@ from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
 """Time-out of a request, because the service stays silent for up to 180 s while it runs a command."""
-_NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
+_NO_SERVICE = "does not answer like a service of VCDL: check its URL"
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 """OpenSSL's names, in several versions, for an answer that is plain HTTP."""
 _TRIES, _WAIT_S = 6, 1.0
+"""Tries of a request that is safe to repeat, and the seconds before the first retry; each further wait is longer by as
+many."""
 _PATIENCE_S = 600.0
-"""Seconds for which sending data is retried while the service is away, as a reboot or upgrade takes some minutes."""
+"""Seconds for which sending data is retried while the service is unreachable: a reboot or upgrade takes some minutes,
+and it would cost more to send gigabytes again."""
 _LONGEST_WAIT_S = 30.0
 """Most seconds to wait before a retry, so that a service cannot ask for an endless wait."""
 _KINDS: dict[int, type[VcdlError]] = {
@@ -59,23 +62,30 @@ class ServiceIsBusy(GridUnavailable):
     """The service, or a web server in front of it, does not serve the request now."""
 
     def __init__(self, words: str, wait_s: float) -> None:
-        """Store the message, and the seconds that the service asks to wait; 0: none."""
+        """Create the error.
+
+        Args:
+            words: The message.
+            wait_s: Seconds that the service asks to wait before a retry; 0: it does not say.
+        """
         super().__init__(words)
         self.wait_s = wait_s
 
 
 Progress = Callable[[int, int], None]
-"""Called with the number of bytes sent, and of all bytes."""
+"""Called with the number of bytes sent so far, and the number of all bytes."""
 
 
 def _event(told: dict[str, Any]) -> Event:
     """Decode an event as a service reports it, with null for numbers that are not finite.
 
-    Raises JournalError, KeyError.
+    Raises:
+        JournalError, KeyError: The event is unknown or incomplete.
     """
     fields = {key: value for key, value in told.items() if key not in ("time_s", "kind")}
     try:
-        # As it is first: null is a value of its own in many events, and becomes NaN only where the event takes no null.
+        # First unchanged, because null is a valid value in many events. It becomes NaN only where an event accepts no
+        # null.
         return decode(told["kind"], json.dumps(fields))
     except JournalError:
         return decode(told["kind"], json.dumps(_with_nan(fields)))
@@ -88,25 +98,21 @@ def _with_nan(value: Any) -> Any:
 
 
 class _Answer(dict[str, Any]):
-    """The JSON object of an answer.
-
-    Raises:
-        GridError for a missing key: the answer is not from a service of VCDL.
-    """
+    """The JSON object of an answer. A missing key raises GridError: the answer is not from a service of VCDL."""
 
     def __missing__(self, key: str) -> Any:
         raise GridError(f"the service {_NO_SERVICE} ({key} is missing)")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: it would take the token elsewhere."""
+    """Treats a redirect as an error, because following it would send the token to another server."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
 class ServiceClient:
-    """A service that a token opens. Every call raises VcdlError."""
+    """A service, used with a token. Every call may raise VcdlError."""
 
     def __init__(
         self,
@@ -115,13 +121,13 @@ class ServiceClient:
         tries: int = _TRIES,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Open no connection yet.
+        """Prepare the requests; a connection is opened by each of them.
 
         Args:
             connection: Address and token.
-            timeout_s: Of a request.
-            tries: Of a request that is safe to ask twice, while the service is away.
-            headers: Sent with each request.
+            timeout_s: Seconds after which a request is given up.
+            tries: Number of tries of a request that is safe to repeat, while the service is unreachable.
+            headers: Headers to send with each request.
         """
         self._headers = headers
         self._timeout_s, self._tries = timeout_s, tries
@@ -150,19 +156,24 @@ class ServiceClient:
         return self._json("GET", f"/jobs/{quote(name, safe='')}")
 
     def events(self, name: str, after: int = 0) -> list[tuple[int, Event]]:
-        """Row and event of a job's journal behind a row, a thousand at most."""
+        """Return the next events of a job's journal, at most a thousand, each with its row's number.
+
+        Args:
+            name: The job.
+            after: The number of the row after which to begin.
+        """
         found = self._json("GET", f"/jobs/{quote(name, safe='')}/events?{urlencode({'after': after, 'limit': 1000})}")
         try:
             return [(one.pop("id"), _event(one)) for one in found["events"]]
         except (KeyError, TypeError, ValueError, JournalError) as error:
-            raise GridError(f"{self.name} tells of events unknown here ({error}): use its version of vcdl") from error
+            raise GridError(f"{self.name} sent events unknown here ({error}): use its version of vcdl") from error
 
     def stop(self, name: str) -> str:
-        """Request that a job pauses; return what happens now."""
+        """Request that a job pauses, and return the service's message."""
         return str(self._json("POST", f"/jobs/{quote(name, safe='')}/stop")["message"])
 
     def resume(self, name: str) -> str:
-        """Continue a job; returns what happens now."""
+        """Continue a job, and return the service's message."""
         return str(self._json("POST", f"/jobs/{quote(name, safe='')}/resume")["message"])
 
     def command(
@@ -174,24 +185,24 @@ class ServiceClient:
             name: The command.
             arguments: Its arguments.
             options: Its options.
-            output: Where the file that it writes is to be.
-            more: `columns`, and as `new` a job that was sent.
+            output: Where to store the file that the command writes; None: it writes none.
+            more: `columns`, the width of the terminal; and `new`, a job that was sent.
 
         Returns:
-            What it printed: `output`, `errors` and `exit_code`.
+            The service's answer, with what the command printed: `output`, `errors` and `exit_code`.
         """
         sent = "" if output is None else f"output{output.suffix}"
         body = {"arguments": list(arguments), "options": dict(options), "output": sent, **more}
         answer = self._json("POST", f"/commands/{quote(name, safe='')}", body)
         if output is not None:
-            # The service only knows a name with the right ending; messages should show the caller's own path.
+            # The service has only a name with the right suffix, but messages should show the caller's own path.
             answer |= {said: answer[said].replace(sent, str(output)) for said in ("output", "errors")}
             if answer["file"]:
                 self._fetch(f"/outputs/{answer['file']}", output)
         return answer
 
     def fetch(self, name: str, file: str, output: Path) -> None:
-        """Write a file of a run, such as model.keras, to `output`, whole or not at all."""
+        """Fetch a file of a run, such as model.keras; `output` is complete or missing afterwards."""
         self._fetch(f"/jobs/{quote(name, safe='')}/files/{file}", output)
 
     def _fetch(self, path: str, output: Path) -> None:
@@ -203,15 +214,16 @@ class ServiceClient:
                 raise GridUnavailable(f"the connection to {self.name} broke off: try again")
 
     def submit(self, sent: dict[str, Any], key: str = "", waits: Callable[[int], None] = lambda _place: None) -> str:
-        """Have a job trained that was sent; returns its name. Waits as long as the service has it in its line.
+        """Submit a job whose data were sent, wait while it is in the service's queue, and return its name.
 
         Args:
-            sent: What `sent` returned.
-            key: The same one submits once.
-            waits: Called with its place in the line when that has changed, 0 while it is checked.
+            sent: The job, as the method `sent` returned it.
+            key: Idempotency key: two calls with the same key submit one job. Empty: a random key.
+            waits: Called with the job's place in the queue whenever that changes; 0 while the job is checked.
         """
         headers, last = {"Idempotency-Key": key or uuid.uuid4().hex}, None
-        # The same key each time: the service finds the submission in its line, also when an answer was lost.
+        # The same key in each request, by which the service finds the submission in its queue, even if an answer was
+        # lost.
         while "job" not in (answer := self._json("POST", "/jobs", sent, headers)):
             if answer["place"] != last:
                 waits(last := int(answer["place"]))
@@ -219,10 +231,15 @@ class ServiceClient:
         return str(answer["job"])
 
     def sent(self, parcel: Parcel, progress: Progress = lambda _sent, _all: None) -> dict[str, Any]:
-        """Send a job's data in pieces that the service lacks; returns the job as requests have it."""
+        """Send those chunks of a job's files that the service lacks, and return the job as `submit` accepts it.
+
+        Args:
+            parcel: The job and its files.
+            progress: Called after each chunk.
+        """
         names = [chunk for file in parcel.files for chunk in file.chunks]
         missing = set()
-        # The service takes at most 10 000 names in a request.
+        # The service accepts at most 10 000 names in a request.
         for begin in range(0, len(names), 5000):
             missing |= set(self._json("POST", "/chunks", names[begin : begin + 5000])["missing"])
         sent, whole = 0, sum(file.size_bytes for file in parcel.files)
@@ -233,11 +250,11 @@ class ServiceClient:
         return {"job": parcel.job, "files": [{"name": file.name, "chunks": file.chunks} for file in parcel.files]}
 
     def _send(self, file: ParcelFile, missing: set[str]) -> Iterator[int]:
-        """Send those pieces of a file that are missing; yields the size of each, sent or not."""
+        """Send those chunks of a file that are missing, and yield the size of each chunk, sent or not."""
         for chunk, content in file.read():
             if chunk in missing:
                 self._json("PUT", f"/chunks/{chunk}", content)
-                # A file may contain the same piece twice, for example zeros; it is sent once.
+                # A file may contain the same chunk twice, for example zeros; it is sent once.
                 missing.discard(chunk)
             yield len(content)
 
@@ -255,9 +272,9 @@ class ServiceClient:
         return self._json(method, path, body)
 
     def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Return an answer as JSON. Requests that are safe to repeat are retried while the service is away."""
-        # Only data are sent for so long: gigabytes should not start over because of a reboot, and a question can be
-        # asked again.
+        """Return an answer as JSON. Requests that are safe to repeat are retried while the service is unreachable."""
+        # Only chunks are retried for so long, so that a reboot does not cost gigabytes. The user can repeat anything
+        # else.
         give_up_s = time.monotonic() + (_PATIENCE_S if path.startswith("/chunks") and self._tries > 1 else 0.0)
         tried = 0
         while True:
@@ -268,8 +285,8 @@ class ServiceClient:
                 return _Answer(json.loads(text) if text else {})
             except GridUnavailable as error:
                 is_over = tried >= self._tries and time.monotonic() >= give_up_s
-                # A POST changes something, and its answer may have been lost; those two may be repeated by their own
-                # design.
+                # A POST changes something, and perhaps only its answer was lost, so it is not repeated. These two are
+                # idempotent.
                 if is_over or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 asked_s = error.wait_s if isinstance(error, ServiceIsBusy) else 0.0
@@ -292,7 +309,7 @@ class ServiceClient:
             if isinstance(why, ssl.SSLCertVerificationError):
                 raise GridError(
                     f"{self.name} ({self._url}) has a certificate that is not trusted here "
-                    f"({why.verify_message}): use the name that stands in it, or set SSL_CERT_FILE to its authority's"
+                    f"({why.verify_message}): use the name in the certificate, or set SSL_CERT_FILE to its authority's"
                 ) from error
             if isinstance(why, ssl.SSLError) and why.reason in _PLAIN:
                 raise GridError(
@@ -306,9 +323,9 @@ class ServiceClient:
         try:
             answer = json.loads(error.read(100_000))
             words, kind = str(answer["detail"]), _KINDS.get(answer.get("exit_code"), GridError)
-        except (ValueError, KeyError, TypeError, RecursionError, OSError):  # a web server in front of it says so
-            words, kind = f"{self.name} answers {error.code}: look at its URL", GridError
-        # Codes with which a proxy or the service asks for another try.
+        except (ValueError, KeyError, TypeError, RecursionError, OSError):  # from a web server in front of it
+            words, kind = f"{self.name} answers {error.code}: check its URL", GridError
+        # With these codes a proxy or the service asks for a retry.
         if error.code in (429, 502, 503, 504):
             wait = error.headers.get("Retry-After", "")
             return ServiceIsBusy(words, float(wait) if wait.isascii() and wait.isdigit() else 0.0)

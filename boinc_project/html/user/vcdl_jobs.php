@@ -1,6 +1,6 @@
 <?php
-// The project's jobs for its volunteers: what is trained, how far it is, and what this volunteer has brought.
-// `vcdl project install` put this page here, and `vcdl project uninstall` takes it away.
+// The project's jobs for its volunteers: what is trained, how far it is, and what this volunteer has contributed.
+// `vcdl project install` put this page here, and `vcdl project uninstall` removes it.
 
 require_once("../inc/util.inc");
 require_once("../inc/boinc_db.inc");
@@ -11,21 +11,21 @@ function vcdl_figures($name) {
     return is_array($figures) && isset($figures[$name]) ? $figures[$name] : array();
 }
 
-// 0 is not known yet.
+// Format megabytes; 0 means that the size is not known yet.
 function vcdl_mb($mb) {
     return $mb ? (float)$mb." MB" : "&ndash;";
 }
 
-// What comes besides the tasks: a Python, for computers that need none of their own.
+// The sizes of the runtimes that are sent in addition to the tasks, so that computers need no Python of their own.
 function vcdl_runtimes($runtimes) {
     $sizes = array();
     foreach ($runtimes as $each) {
         $sizes[] = htmlspecialchars($each["system"]).": ".round($each["down_mb"])." MB, ".round($each["disk_mb"])." MB";
     }
-    return $sizes ? "<li>".tra("Its programs come once per version. To download, and on the disk:")." ".join("; ", $sizes).".</li>" : "";
+    return $sizes ? "<li>".tra("Programs are sent once per version. Size of the download, and on the disk:")." ".join("; ", $sizes).".</li>" : "";
 }
 
-// Valid results of a job, and how many of them are this user's; those that the project has purged count no more.
+// Count the valid results of a job, and those of this user; results that the project has purged are not counted.
 function vcdl_results_of($job, $user) {
     $db = BoincDb::get(true);
     $name = str_replace("_", "\\_", BoincDb::escape_string($job));
@@ -78,8 +78,8 @@ echo "<h3>".tra("What your computer does")."</h3><ul>
     <li>".tra("A task trains the network of a job with a part of its data, for some minutes. In the BOINC manager it has the job's name, followed by epoch and shard.")."</li>
     <li>".tra("It gets the network's weights, a part of the data (kept until the job ends) and a description, and sends back how it changed the weights. Nothing else of your computer is read or sent.")."</li>
     ".vcdl_runtimes(vcdl_figures("runtimes"))."
-    <li>".tra("Programs come signed, as BOINC checks. Data cannot bring programs. Memory, disk and upload of a task are bounded.")."</li>
-    <li>".tra("Nothing is written outside BOINC's own folder, and a task talks to this project's server only. Your preferences for processor, memory, disk and network hold.")."</li>
+    <li>".tra("Programs are signed, and BOINC checks the signatures. Data cannot contain programs. Memory, disk and upload of a task are limited.")."</li>
+    <li>".tra("Nothing is written outside BOINC's own folder, and a task talks to this project's server only. Your preferences for processor, memory, disk and network apply.")."</li>
     <li>".tra("To leave, choose No new tasks, or Remove: that deletes all files of the project. What was not finished is trained by another computer.")."</li>
     </ul>";
 page_tail();

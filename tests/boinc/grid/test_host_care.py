@@ -209,7 +209,7 @@ def test_what_no_other_host_can_contradict_was_lost_by_the_server(world: World) 
     assert rests_of(world) == {}
     (name,) = world.created_at(9)
     world.report(name, host=2)
-    assert "2 without a file where others' came through" in rests_of(world)[1].why
+    assert "2 without their file" in rests_of(world)[1].why
 
 
 @pytest.mark.boinc

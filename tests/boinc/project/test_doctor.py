@@ -53,7 +53,7 @@ _ANSWERS: tuple[tuple[str | NoAnswer, Callable[[Installation], Iterator[Finding]
     (NoAnswer("HTTP 403 Forbidden", 403), web.master_page, "no client can attach", "chmod a+r"),
     (NoAnswer("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"), web.scheduler, "self-signed", "certbot"),
     ("<html></html>", web.master_page, "names no scheduler", "sample_index.php"),
-    ("<?php echo 1;", web.master_page, "not run by PHP", "libapache2-mod-php"),
+    ("<?php echo 1;", web.master_page, "being run by PHP", "libapache2-mod-php"),
     ("<project_config><name>x</name><web_stopped>1</web_stopped>", web.attach_page, "are stopped", "rm "),
     ("Database error", web.attach_page, "answers 'Database error'", "error log"),
     ("\x7fELF\x02\x01<scheduler_reply>%s", web.scheduler, "answers", "a2enmod cgi"),
@@ -95,7 +95,7 @@ def test_another_user_is_seen(made: MadeProject) -> None:
 
 def test_a_full_disk_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "least_bytes", lambda _: 1 << 60)
-    assert "free some" in failure(made, machine.disk_space).cure
+    assert "delete old jobs" in failure(made, machine.disk_space).cure
 
 
 def test_a_disk_of_the_runs_alone_is_looked_at(made: MadeProject) -> None:
@@ -379,7 +379,7 @@ def test_a_web_server_that_serves_us_is_well_and_one_that_is_down_is_seen(made: 
         assert [path.name for path in (made.path / "upload").iterdir()] == ["vcdl_mark"], "what doctor uploads is gone"
         made.edit("html/user/schedulers.txt", "/cgi", "/file_upload_handler")
         assert "let the web server run cgi-bin/cgi there" in failure(made, web.scheduler).cure
-        assert "and html/user/schedulers.txt" in failure(made, web.master_page).what
+        assert "but html/user/schedulers.txt" in failure(made, web.master_page).what
         made.edit("config.xml", "download</download_url>", "elsewhere</download_url>")
         assert "HTTP 404" in failure(made, web.downloads).what
     for check in checks[:-1]:

@@ -337,7 +337,7 @@ def test_uninstall_says_what_stays_on_clients_that_nobody_will_tell(made: MadePr
         made.standin.insert("msg_to_host", create_time=1, hostid=host, variety="delete_file", handled=0, xml=text)
     preview = plan_removal(made.project, made.database, force=False, delete_runs=False).preview()
     assert any(line.startswith("leave files of ours on 2 clients that have not been asked yet") for line in preview)
-    assert "left files of ours on clients: they stay there until these reset the project or leave it" in uninstall(made)
+    assert any("left files of VCDL on clients" in line for line in uninstall(made))
 
 
 def test_trained_models_stay_unless_they_are_to_go(made: MadeProject) -> None:
@@ -346,7 +346,7 @@ def test_trained_models_stay_unless_they_are_to_go(made: MadeProject) -> None:
     run.mkdir(parents=True)
     (run / "job.yaml").write_text("name: mnist\n")
     run.with_name(".service").mkdir()  # that of `vcdl serve`, which is no job
-    assert "kept vcdl/runs with 1 jobs: they are yours to delete (--delete-runs)" in uninstall(made)
+    assert any("kept vcdl/runs with 1 jobs" in line for line in uninstall(made))
     assert (run / "job.yaml").exists()
     made.install()
     uninstall(made, delete_runs=True)
@@ -369,7 +369,7 @@ def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject, monkeypat
         with pytest.raises(GridError, match="vcdl_assimilator still run: bin/stop first"):
             uninstall(made)
         preview = list(plan_removal(made.project, made.database, force=False, delete_runs=False).preview())
-        assert preview[0].startswith("refused as it is: vcdl_assimilator still run: bin/stop first")
+        assert preview[0].startswith("not possible now: vcdl_assimilator still run: bin/stop first")
         assert "restore config.xml" in preview
         made.project.stop_daemons.touch()
         monkeypatch.setattr(processes, "_ENDING_S", 0.1)

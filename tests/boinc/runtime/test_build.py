@@ -89,7 +89,7 @@ def test_links_that_lead_nowhere_and_long_paths_are_refused(
 ) -> None:
     aarch64 = platform_named("linux-aarch64")  # nothing of it is started here
     linked = make_python(tmp_path / "linked.tar.gz", links={f"python/lib/python{MINOR}/x.py": "not_there.py"})
-    with pytest.raises(GridError, match=r"x\.py: a link that leads nowhere in the runtime"):
+    with pytest.raises(GridError, match=r"x\.py: a link that leads out of the runtime"):
         build(BuildOrder(aarch64, "jax", python_archive=linked, lock=lock), tmp_path / "x.tar")
     long_lock = make_wheels(tmp_path / "long", {**MODULES, "jax": {f"jax/{'deep/' * 40}x.py": ""}})
     monkeypatch.setenv("UV_FIND_LINKS", str(long_lock.parent))

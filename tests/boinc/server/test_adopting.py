@@ -39,7 +39,7 @@ def test_an_adopted_project_is_known_as_an_installed_one(project: Path) -> None:
     known = installed()
     assert (known.name, known.host, known.project) == ("mine", "train.example.org", project)
     assert known.url == URL
-    with pytest.raises(ServerError, match="the project is known"):
+    with pytest.raises(ServerError, match="is adopted already"):
         adopt(adopted(project, EMAIL, TREE, ""))
 
 

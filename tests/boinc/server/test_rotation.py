@@ -124,5 +124,5 @@ def test_each_command_is_that_of_the_keys_user_who_need_not_be_root(
 
 def test_a_key_kept_elsewhere_is_named(keys: SigningKeys) -> None:
     (keys.folder / "code_sign_private").unlink()
-    with pytest.raises(ServerError, match="without network is changed there"):
+    with pytest.raises(ServerError, match="code_sign_private is missing"):
         change_here(keys)

@@ -5,6 +5,6 @@ config.xml lists them; BOINC's bin/start and bin/stop start, watch and stop them
 
 import os
 
-# NumPy reads it when it is imported. On a busy machine its threads wait for each other: a fold then took 20 times as
-# much of the processor.
+# Set before NumPy is imported, which reads it once. On a busy machine the threads of BLAS wait for each other, and
+# applying an upload then took 20 times as much processor time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

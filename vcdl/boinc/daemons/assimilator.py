@@ -1,6 +1,9 @@
 """`vcdl_assimilator`: apply the uploads of a project's jobs to their weights.
 
-Any number of these daemons may run: each claims rows of BOINC's database in transactions of its own.
+Any number of these daemons may run, because each claims rows of BOINC's database in a transaction of its own. In one
+transaction, a daemon claims rows, applies their uploads to the store, writes the journal, and marks the rows as done.
+After a kill in between, the rows are claimed again, and store and journal recognise the updates that they already have
+(docs/decisions/001 and 004).
 """
 
 import logging
@@ -21,7 +24,7 @@ from vcdl.run.run import Run
 from vcdl.run.staging import Uploaded
 
 _IDLE_S = 0.5
-"""Seconds of sleep after a round without work: an upload waits no longer, and an idle daemon costs next to nothing."""
+"""Seconds of sleep after a round without work: the longest that an upload waits. Idle rounds cost next to nothing."""
 _AT_MOST = 8
 """Rows per claim. They are applied between one read and one write of the shared weights, so a larger number delays
 others."""
@@ -46,7 +49,7 @@ class Assimilation:
         # must come before those of new uploads.
         self._server.catch_up()
         self._history = kept_history(self._journal)
-        self._history.advance()  # the log is about what happens from here on
+        self._history.advance()  # past events are not logged again
 
     def run_once(self) -> bool:
         """Apply the uploads that wait.
@@ -56,7 +59,7 @@ class Assimilation:
         """
         self._history.advance(_log_event)
         if self._history.state.stop is not None:
-            return False  # results that still arrive are no longer wanted; they are concluded with the orphans
+            return False  # results that still arrive are not applied; they are concluded as orphans
         try:
             return self._fold()
         # Redis or MariaDB answered, but with older weights or none. That is repaired from snapshots and kept uploads
@@ -65,13 +68,13 @@ class Assimilation:
             _log.warning("%s: %s", self._name, lost)
             _log.warning("%s: restored; %d updates were folded in again", self._name, self._server.restore())
             return True
-        # Trouble of the machine, of the store or of the job: not the fault of one upload, so nothing is quarantined.
+        # The cause is the machine, the store or the job, not one upload, so nothing is quarantined.
         except (VcdlError, MemoryError):
             raise
         except Exception:
-            # The fold was rolled back with its turn, so the same rows are free again and can be claimed one by one.
+            # The turn was rolled back, so the same rows are free again and can be claimed one by one.
             _log.exception(
-                "%s: one of the results that wait cannot be assimilated; they are taken one by one", self._name
+                "%s: a result that waits cannot be applied; the results are now tried one by one", self._name
             )
             return self._one_by_one()
 
@@ -80,7 +83,7 @@ class Assimilation:
         self._server.close()
 
     def _fold(self) -> bool:
-        # An OSError is this machine's: no result is quarantined for it.
+        # An OSError is a fault of this machine, for which no result may be quarantined.
         with folder_errors(self._folder.path), self._results.turn():
             worked = self._server.run_once() > 0
             self._journal.append(
@@ -147,7 +150,7 @@ class AssimilatorDaemon:
         self._project = project
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Assimilation(project, self._database, folder))
-        # True at first, so that a daemon that starts while the disk is missing says so.
+        # True at first, so that a daemon that starts while the disk is missing logs a warning.
         self._saw_runs = True
 
     def run_once(self) -> bool:
@@ -156,7 +159,7 @@ class AssimilatorDaemon:
         Raises:
             GridError: The project cannot be read.
         """
-        # Jobs first: what they conclude must not be read as orphans.
+        # Jobs first, so that results that they are about to conclude are not mistaken for orphans.
         worked = self._jobs.run_once()
         return self._conclude_orphans() > 0 or worked
 

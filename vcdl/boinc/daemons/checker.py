@@ -1,13 +1,13 @@
-"""`vcdl_checker`: keeps processes ready that check uploads, so that no check waits for the start of a Python.
+"""`vcdl_checker`: keep processes ready that check uploads, so that no check waits for the start of a Python.
 
-`vcdl_validate` asks through PROJECT/vcdl/checker.sock, which only the project's user may use. Without an answer it does
-the whole work itself. The daemon runs as many processes as there are script_validators, restarts those that end, and
-decides nothing itself.
+`vcdl_validate` connects to PROJECT/vcdl/checker.sock, which only the project's user may use. If it gets no answer, it
+does the whole check itself. The daemon only runs the processes: as many as there are script_validators. It restarts
+those that end, and checks nothing itself (docs/decisions/039).
 
-    asked       validate, NUL, a file's path; a line break
-    answered    "." when a process has taken it; then the exit code, a space, the reason, NUL
+    request     validate, NUL, a file's path; a line break
+    reply       "." when a process has accepted the request; then the exit code, a space, the reason, NUL
 
-An answer without its end is none. A process that works on one upload for too long kills itself.
+A reply without its final NUL does not count. A process that works on one upload for too long kills itself.
 """
 
 import logging
@@ -29,23 +29,23 @@ _IDLE_S = 1.0
 _WAITING = 64
 """Connections that may queue for a free process."""
 _ENDS_WITHIN_S = 10.0
+"""Seconds that a process has to finish its check before it is killed; an unanswered script then checks for itself."""
 _LONGEST_REST_S = 60.0
+"""Longest pause in seconds between two restarts of processes that keep ending, so that they do not fill the log."""
 _SCRIPT = "vcdl_validate"
 _log = logging.getLogger("vcdl.checker")
 
 
 @contextmanager
 def socket_address(project: BoincProject) -> Iterator[str]:
-    """Yield a path to the checker's socket that fits a Unix socket address (108 bytes).
-
-    The path is short however deep the project's folder is.
+    """Yield a path to the checker's socket that fits into a Unix socket address (108 bytes).
 
     Raises:
         OSError: The folder of the socket is missing.
     """
     path = project.checker_socket
-    # A project's folder may be deep, and bind() takes 108 bytes. Through /proc/self/fd the address is short whatever
-    # the folder's own path.
+    # A project's folder may be deep, and bind() accepts only 108 bytes. Through /proc/self/fd the address is short for
+    # every folder.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -54,7 +54,11 @@ def socket_address(project: BoincProject) -> Iterator[str]:
 
 
 def connect(project: BoincProject) -> socket.socket:
-    """Return a connection to the project's checker. Raises OSError if none listens."""
+    """Return a connection to the project's checker.
+
+    Raises:
+        OSError: No checker listens.
+    """
     asking = socket.socket(socket.AF_UNIX)
     try:
         with socket_address(project) as address:
@@ -77,7 +81,7 @@ class Checkers:
         self._project = project
         self._path = project.checker_socket
         self._listener = self._listen()
-        # By inode: a younger daemon replaces the socket under the same name, and this one must not remove that.
+        # The inode, because a newer daemon replaces the socket under the same name, and this one must not remove it.
         self._identity = os.stat(self._path).st_ino
         self._wanted = _validators(project)
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -87,20 +91,19 @@ class Checkers:
     def run_once(self) -> bool:
         """Start the processes that are missing.
 
-        Raises:
-            nothing: without the checker, `vcdl_validate` checks uploads itself.
+        It raises nothing: without the checker, `vcdl_validate` checks uploads itself.
         """
         ended = [process for process in self.processes if process.poll() is not None]
         for process in ended:
             self.processes.remove(process)
             _log.error("process %d ended (%d)", process.pid, process.returncode)
-        # One failure a round, however many ended: otherwise several processes that die together would multiply the
-        # wait.
+        # One failure per round, however many processes ended: otherwise several that die together would multiply the
+        # back-off.
         if ended:
             self._attempts.failed("a process of the checker ended")
         if self._attempts.is_due:
-            # A round with all of them alive ends the back-off. Success is not assumed at the start of a process, which
-            # may die while it imports.
+            # Only a round in which all processes are alive ends the back-off, because a process may still die in its
+            # imports after it was started.
             if not ended and len(self.processes) == self._wanted:
                 self._attempts.succeeded()
             while len(self.processes) < self._wanted:
@@ -110,12 +113,12 @@ class Checkers:
     def close(self) -> None:
         """Stop the processes; each finishes the upload that it is checking."""
         with suppress(OSError):
-            if os.stat(self._path).st_ino == self._identity:  # not that of a younger daemon
+            if os.stat(self._path).st_ino == self._identity:  # not that of a newer daemon
                 self._path.unlink()
         self._listener.close()
         for process in self.processes:
-            # The closed input is the request to end: each process finishes the upload that it works on, then returns. A
-            # signal would cut the answer that a script waits for.
+            # Closing its input asks a process to end after the upload that it works on. A signal would cut off the
+            # reply for which a script waits.
             if process.stdin is not None:
                 process.stdin.close()
         for process in self.processes:
@@ -137,11 +140,11 @@ class Checkers:
             listener.listen(_WAITING)
         except OSError as error:
             listener.close()
-            raise GridError(f"{self._path} cannot be made: {error.strerror}; run this as the project's user") from error
+            raise GridError(f"{self._path} cannot be created: {error.strerror}; run as the project's user") from error
         finally:
             os.umask(others)
-        # All processes wait at the same socket. Those that wake up for a connection that another one took must not
-        # block in accept(), where they would not see their input close.
+        # All processes wait at the same socket, and a connection wakes all of them. Those that come too late must not
+        # block in accept(), where they would not notice that their input is closed.
         listener.setblocking(False)
         return listener
 
@@ -152,7 +155,7 @@ class Checkers:
 
 
 def _validators(project: BoincProject) -> int:
-    """Return the number of script_validators on this machine that may connect at once; at least 1.
+    """Return the number of script_validators on this machine, which may connect at the same time; at least 1.
 
     Raises:
         GridError: config.xml cannot be read.

@@ -1,6 +1,6 @@
-"""A process of `vcdl_checker`: serves one check request after the other, until its standard input closes.
+"""A process of `vcdl_checker`: answer one check request after the other, until standard input is closed.
 
-If this machine cannot do the check, the answer is LATER, and the script does the work itself.
+If this machine cannot do the check, the answer is LATER, and the script does the check itself.
 """
 
 import logging
@@ -20,24 +20,31 @@ from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import ExitCode, VcdlError
 
 _SENT_WITHIN_S = 5.0
+"""Seconds in which a script must send its request, so that one that hangs does not occupy the process."""
 _MOST_BYTES = 1 << 14
-# A check takes milliseconds, the first one with a model seconds.
 _LONGEST_S = 240
-"""Seconds after which a check is killed: less than the 300 s for which scripts wait, so that they learn of it."""
+"""Seconds after which a check is killed: less than the 300 s for which scripts wait, so that they notice. A check takes
+milliseconds; the first one that needs a model, seconds."""
 _MOST_WORDS = 2000
 _CREDENTIALS = struct.Struct("3i")
 _log = logging.getLogger("vcdl.checker")
 
 
 def serve(listener: socket.socket, runs: OpenedRuns, until: int) -> None:
-    """Serve check requests on `listener` until the parent closes its end of the pipe `until`."""
+    """Answer check requests until the parent closes its end of a pipe.
+
+    Args:
+        listener: The socket on which requests arrive.
+        runs: The project's runs.
+        until: File descriptor of the pipe.
+    """
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(until, selectors.EVENT_READ)
         while not any(key.fd == until for key, _ in selector.select()):
             try:
                 connection, _ = listener.accept()
-            except OSError:  # another process was faster, or the asking one is gone
+            except OSError:  # another process has accepted it, or the script has gone
                 continue
             with connection:
                 try:
@@ -52,15 +59,15 @@ def _answer(connection: socket.socket, runs: OpenedRuns) -> None:
     Raises:
         OSError: The script has gone, or did not send its request in time.
     """
-    # The kernel says who asks, so that nothing depends on the socket's mode alone.
+    # The kernel reports who connects, so that security does not depend on the socket's mode alone.
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user not in (os.geteuid(), 0):
         return
     connection.settimeout(_SENT_WITHIN_S)
-    # At once: the script waits 5 s for this dot, which says that a process is alive, and far longer for the verdict.
+    # Immediately: the script waits only 5 s for this dot, which shows that a process lives, but 300 s for the verdict.
     connection.sendall(b".")
     what, *files = _line(connection).split(b"\0")
-    verdict = Verdict(LATER, "not asked as vcdl_ask.py asks")
+    verdict = Verdict(LATER, "the request is not one of vcdl_ask.py")
     if what == b"validate" and len(files) == 1:
         verdict = judged(runs, Path(os.fsdecode(files[0])))
     # NUL marks the end of the answer, and parts of the reason come from the upload.
@@ -74,7 +81,7 @@ def _line(connection: socket.socket) -> bytes:
         more = connection.recv(_MOST_BYTES)
         # A bound, because the script's input is a file name that a client has chosen.
         if not more or len(line) > _MOST_BYTES:
-            raise ConnectionError("no line")
+            raise ConnectionError("the request is too long or incomplete")
         line += more
     return line[:-1]
 
@@ -86,7 +93,7 @@ def judged(runs: OpenedRuns, file: Path) -> Verdict:
     signal.alarm(_LONGEST_S)
     try:
         return validate(runs, file)
-    # No refusal: BOINC takes it as final, and the host would lose its credit for this machine's trouble.
+    # Not a refusal: BOINC takes one as final, and the host would lose its credit for a fault of this machine.
     except (VcdlError, OSError, MemoryError) as error:
         return Verdict(LATER, f"{file.name} could not be checked: {error}")
     except Exception:
@@ -97,9 +104,13 @@ def judged(runs: OpenedRuns, file: Path) -> Verdict:
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
-    """Serve check requests; the arguments are the number of the listening socket and the project's folder."""
+    """Serve check requests.
+
+    Args:
+        arguments: The file descriptor of the listening socket, and the project's folder.
+    """
     number, folder = arguments
-    for each in (signal.SIGINT, signal.SIGHUP):  # of a terminal; the daemon closes the input
+    for each in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all; the daemon ends us
         signal.signal(each, signal.SIG_IGN)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(message)s", level=logging.INFO)
     with socket.socket(fileno=int(number)) as listener, closing(OpenedRuns(BoincProject.at(Path(folder)))) as runs:

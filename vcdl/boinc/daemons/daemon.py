@@ -1,8 +1,9 @@
 """Run a daemon of ours the way BOINC runs its own.
 
-It takes `-d N` or `--debug_level N`, `--one_pass` and `--project-dir DIR` (default: the folder above bin/), and logs to
-stderr. SIGHUP, SIGTERM and Ctrl-C end it at once, which loses nothing; the file stop_daemons ends it after the current
-round. bin/stop does not wait for that, and a bin/start that finds the old process' lock does not start a new one.
+A daemon accepts `-d N` or `--debug_level N`, `--one_pass` and `--project-dir DIR` (default: the folder above bin/), and
+logs to stderr. SIGHUP, SIGTERM and Ctrl-C end it immediately, which loses nothing. The file stop_daemons ends it after
+the current round. bin/stop does not wait for that, and bin/start starts no new process as long as the old one has its
+lock.
 """
 
 import argparse
@@ -38,9 +39,12 @@ def run_daemon(
     Args:
         name: The daemon's name.
         what: Its description for --help.
-        begin: Makes its rounds.
+        begin: Sets up the daemon's work for a project.
         idle_s: Seconds of sleep after a round without work.
-        arguments: The command line; by default the process'.
+        arguments: The command line; None: that of this process.
+
+    Returns:
+        The exit code of the process.
     """
     options = _parser(name, what).parse_args(arguments)
     log = _open_log(name, options.debug_level)
@@ -61,7 +65,7 @@ def run_daemon(
             return _one_pass(rounds, log)
         while not project.stop_daemons.exists():
             wait_s = _round(rounds, attempts, idle_s, log)
-            # The stop file is looked for each second of the wait, or a long back-off would delay bin/stop.
+            # The stop file is checked every second of the wait; otherwise a long back-off would delay bin/stop.
             wait_until(project.stop_daemons.exists, wait_s, every_s=1.0)
     finally:
         rounds.close()

@@ -1,6 +1,6 @@
 """`vcdl_evaluator`: measure versions of the open jobs' weights, and write the results when a job ends.
 
-It is a process of its own because only it needs Keras.
+It is a separate process because no other daemon needs Keras.
 """
 
 import logging
@@ -20,7 +20,7 @@ from vcdl.run.results import leave_results
 from vcdl.run.run import Run
 
 _IDLE_S = 1.0
-"""Seconds of sleep after a round without work, because an evaluation takes longer than that anyway."""
+"""Seconds of sleep after a round without work. An evaluation takes longer anyway, so a shorter sleep gains nothing."""
 _log = logging.getLogger("vcdl.loop.evaluator")
 
 
@@ -50,8 +50,8 @@ class Evaluation:
         if self._evaluator.run_has_finished:
             report = leave_results(run.folder, run.name, RunObserver())
             if report.stop is not None:
-                # After the results are written: summary.json, written last, ends the job, and a daemon killed before it
-                # starts over with the weights still there.
+                # After the results: summary.json, which is written last, ends the job. A daemon that is killed before
+                # that starts over, and still finds the weights.
                 self._drop_weights(report.stop)
             _log.info("%s: finished; its results are in %s", run.name, run.folder.path)
             return True

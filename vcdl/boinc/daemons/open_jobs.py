@@ -1,6 +1,7 @@
 """Run a daemon's rounds over the open jobs of a project.
 
-Each job has a part of its own, so that a failure of one job does not hold up the others.
+Each job has a part: an object that does the daemon's work for that job. So a failure of one job does not hold up the
+others.
 """
 
 import logging
@@ -22,7 +23,11 @@ _log = logging.getLogger("vcdl.jobs")
 
 
 def open_runs(project: BoincProject) -> list[RunFolder]:
-    """Return the folders of submitted jobs without results, sorted by name. Raises GridError."""
+    """Return the folders of submitted jobs without results, sorted by name.
+
+    Raises:
+        GridError: The folder of the jobs cannot be read.
+    """
     with advised(project.runs_folder, RESULTS_WAIT):
         if not project.runs_folder.is_dir():
             return []
@@ -61,7 +66,7 @@ class OpenJobs:
 
         Args:
             project: The BOINC project.
-            put_together: Makes the rounds of one job.
+            put_together: Makes the part of one job.
             runs: Returns the folders to serve; by default those of the open jobs.
         """
         self._project = project
@@ -77,9 +82,10 @@ class OpenJobs:
         """
         folders = self._runs(self._project)
         for ended in self._jobs.keys() - set(folders):
-            # Closed before others are served: an ended job holds a journal, a store's connection and the run's lock.
+            # Closed before the others are served, because an ended job still holds a journal, a connection to its store
+            # and the run's lock.
             self._drop(self._jobs.pop(ended))
-        worked = [self._serve(folder) for folder in folders]  # each of them, also after one that worked
+        worked = [self._serve(folder) for folder in folders]  # a list, as `any` would stop at the first that worked
         return any(worked)
 
     def close(self) -> None:
@@ -100,26 +106,24 @@ class OpenJobs:
             if job.part is None:
                 job.part = self._put_together(folder)
             worked = job.part.run_once()
-        # BOINC's database serves all jobs: trying the next one would only wait for the same time-out.
+        # All jobs use BOINC's database, so trying the next one would only wait for the same time-out.
         except GridUnavailable:
             raise
         except VcdlError as error:
-            # Unavailable promises that nothing was done by halves, so the part stays as it is and tries again. After
-            # any other error its state is unknown: it is opened anew from the disk.
+            # After Unavailable nothing was left half done, so the part is kept and tries again. After any other error
+            # its state is unknown, and it is set up again from the disk.
             if not isinstance(error, Unavailable):
                 self._drop(job)
             _log.error("%s: %s", folder.path.name, job.attempts.failed(error))
         except Exception as error:
-            # Keras reports it as one of several exceptions. A traceback would look like a bug, and dropping the part
+            # Keras reports a lack of memory by several exceptions. A traceback would look like a bug. Dropping the part
             # frees memory.
             if is_out_of_memory(error):
-                _log.error(
-                    "%s: out of memory (%s); its part is put together again", folder.path.name, type(error).__name__
-                )
+                _log.error("%s: out of memory (%s); the job is opened again", folder.path.name, type(error).__name__)
             else:
-                _log.exception("%s: a bug in vcdl; its part is put together again", folder.path.name)
+                _log.exception("%s: a bug in vcdl; the job is opened again", folder.path.name)
             self._drop(job)
-            _log.error("%s: %s", folder.path.name, job.attempts.failed("it is paused", _AFTER_A_BUG_S))
+            _log.error("%s: %s", folder.path.name, job.attempts.failed("this daemon pauses the job", _AFTER_A_BUG_S))
         else:
             job.attempts.succeeded()
             return worked

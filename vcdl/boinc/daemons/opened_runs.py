@@ -1,6 +1,6 @@
-"""Keep the runs open against which uploads are checked.
+"""Keep runs open between checks of their uploads.
 
-A run is opened once, and again when its files have changed.
+A run is opened at its first upload, and again when its files have changed.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _KEPT = 16
-"""Runs that stay open at once: a limit to memory and file descriptors, since a project may have hundreds."""
+"""Most runs that stay open, to limit memory and file descriptors, since a project may have hundreds of runs."""
 
 
 class OpenedRuns:
@@ -24,14 +24,19 @@ class OpenedRuns:
         self._opened: OrderedDict[RunFolder, tuple[tuple[Identity, ...], Run]] = OrderedDict()
 
     def of(self, folder: RunFolder) -> Run:
-        """Return the run in a folder as its files are now. Raises RunFolderError, JobError, FileUnavailable."""
+        """Return the run in a folder as its files are now.
+
+        Raises:
+            RunFolderError, JobError: The run cannot be opened.
+            FileUnavailable: This machine cannot read its files.
+        """
         stamp = _stamp(folder)
         kept = self._opened.get(folder)
         # Without a stamp one of the files is missing: opening then raises the error that says which.
         if kept is None or kept[0] != stamp or stamp == ():
             kept = stamp, Run.open(folder)
             self._opened[folder] = kept
-        # Least recently used first, since jobs that are over get no uploads any more.
+        # Runs without recent uploads are closed first, since their jobs are probably over.
         self._opened.move_to_end(folder)
         while len(self._opened) > _KEPT:
             self._opened.popitem(last=False)

@@ -6,14 +6,14 @@ exit 0    the upload is valid
 exit 10   it is refused: its host gets no credit, BOINC reissues the workunit, and the journal records the reason
 exit 3    it could not be checked, after several tries
 
-The launcher asks the resident checker first (vcdl.boinc.daemons.checker), and starts this program only when it does not
-answer. BOINC takes every exit code but 0 and 3 for a refusal, even 1 of a Python that cannot start. So the launcher
-turns all codes but 0 and 10 into 3, upon which BOINC repeats the check. A repetition may use up one of the few results
-that a workunit may have, hence the tries.
+The launcher asks the resident checker first (vcdl.boinc.daemons.checker), and starts this program only if the checker
+does not answer. BOINC treats every exit code except 0 and 3 as a refusal, even the 1 of a Python that cannot start. So
+the launcher turns all codes except 0 and 10 into 3, after which BOINC repeats the check. A repeated check may cost one
+of the few results that a workunit may have, so this program tries several times before it exits with 3.
 
-A refusal never stops a daemon, and nothing of the upload is executed: it is read as raw arrays (vcdl.checks).
+A refusal never stops a daemon, and nothing in an upload is executed: it is read as raw arrays (vcdl.checks).
 
-The file's name contains the workunit's: of the other arguments that script_validator offers, none arrives in BOINC 8.3.
+The workunit is known from the file's name: BOINC 8.3 passes none of the other arguments that script_validator offers.
 """
 
 import argparse
@@ -41,9 +41,9 @@ _log = logging.getLogger("vcdl.validate")
 
 ACCEPTED, REFUSED, LATER = 0, 10, 3
 _TRIES = 5
-"""Attempts of a check before the validator is asked to come later, so that a database may restart."""
+"""Attempts before BOINC is asked to check later: with the pauses, enough for a restart of the database."""
 _BETWEEN_TRIES_S = 2.0
-"""Seconds between two attempts of a check, so that a database that restarts has time to."""
+"""Seconds between two attempts, so that a database has time to restart."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def refused(why: str) -> Verdict:
 
 
 def validate(runs: OpenedRuns, file: Path) -> Verdict:
-    """Check an upload.
+    """Check an upload, and delete it if it is refused.
 
     Raises:
-        VcdlError, OSError: This machine cannot read it. The upload is not refused for that.
+        VcdlError, OSError: This machine cannot check the upload, which is no reason to refuse it.
     """
     verdict = _verdict(runs, file)
     # Only below upload/: the script may be called by hand on any file, and must not delete it.
@@ -78,7 +78,7 @@ def _free(file: Path) -> None:
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
-        _log.warning("%s was refused and stays: %s; `vcdl project doctor` tells why", file.name, error.strerror)
+        _log.warning("%s was refused, but not deleted: %s; see `vcdl project doctor`", file.name, error.strerror)
 
 
 def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
@@ -90,14 +90,14 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
         return refused(f"{file.name}: {error}")
     folder = project.run_folder(name.job)
     if not folder.prepared_file.exists():
-        # An unmounted disk looks like a project without jobs. Refusing would be final for every upload of all of them.
+        # An unmounted disk looks like a project without jobs, and a refusal is final: all uploads would be lost.
         if not project.has_runs:
             raise GridError(f"there are no jobs in {project.runs_folder}: is its disk mounted?")
         return refused(f"{file.name}: there is no job {name.job} in this project (any more)")
-    # Before the file is looked for, so that another disk mounted over upload/ raises instead of refusing.
+    # Before the file is opened, so that a disk mounted over upload/ is an error, and not a refusal of each upload.
     project.check_uploads()
     run = runs.of(folder)
-    # Asked first: of an applied subtask the base may be gone, and the full check would refuse honest work.
+    # Asked first, because the base of an applied subtask may be deleted, and the full check would refuse honest work.
     is_late = _is_applied(run, workunit)
     reason = _refused(run, file, workunit, is_late=is_late)
     if reason is None:
@@ -105,7 +105,7 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
             _record_superseded(run, runs.database, file, workunit)
         return Verdict(ACCEPTED)
     if reason.refusal is Refusal.NO_FILE:
-        # Before the journal row. After a kill between the two, BOINC asks again, and both are repeated.
+        # Before the journal row. After a kill between the two, BOINC repeats the check, and both are written again.
         mark_lost(runs.database, result_name(file))
     size = file.stat().st_size if file.exists() else 0
     with closing(run.journal()) as journal:
@@ -123,7 +123,7 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
 
 
 def _host_of(runs: OpenedRuns, result: str) -> str:
-    """Return the host of a result, by the result's name; empty if the database does not say."""
+    """Return the host of a result, by the result's name; empty if the database cannot be read or lacks the result."""
     try:
         host = host_of(runs.database, result)
     except GridError as error:
@@ -155,7 +155,7 @@ def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused |
 
 
 def _is_applied(run: Run, workunit: str) -> bool:
-    """Return whether an update of the workunit's subtask was applied. Raises JournalError."""
+    """Return whether an update of the workunit's subtask was applied."""
     with closing(run.journal()) as journal:
         return journal.find(UpdateApplied.key_of(WorkunitName.parse(workunit).subtask)) is not None
 
@@ -173,8 +173,8 @@ def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: 
         " WHERE r.name = %s",
         result_name(file),
     )
-    # The assimilator reads the canonical result only, and writes its row. While none is chosen (0) this one may
-    # become it; the row of every other result is written here.
+    # The assimilator writes the row of the canonical result only. While none is chosen (0), this result may become the
+    # canonical one. The rows of all other results are written here.
     if rows and rows[0][2] not in (0, rows[0][0]):
         with closing(run.journal()) as journal:
             journal.append(UpdateSuperseded(workunit, file.stat().st_size, host_name(rows[0][1])))
@@ -186,7 +186,7 @@ def main() -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     add_project_option(parser)
     options = parser.parse_args()
-    # A new OpenedRuns in each try: a connection that broke, or a file that was half written, is opened anew.
+    # A new OpenedRuns for each attempt, so that a broken connection or a half-written file is opened again.
     for tries_left in reversed(range(_TRIES)):
         try:
             with closing(OpenedRuns(BoincProject.at(options.project_dir))) as runs:

@@ -1,6 +1,14 @@
 """`vcdl_work_generator`: create the workunits of each open job, as its journal and coordinator require.
 
-One daemon serves a project. It may be killed at any moment.
+One daemon serves a project. In each round it does the following for each open job:
+
+1. Apply the events that other processes have written to the journal.
+2. If the job has ended, remove its workunits and files. If a stop was requested, pause the job.
+3. Otherwise take the run's lock and run one step of the loop, which creates and cancels workunits.
+4. Set the credit of open workunits, and revoke the credit of banned hosts.
+
+Then it clears away jobs that ended without that, suspends and readmits hosts, and writes the volunteers' page. It may
+be killed at any moment, because each of these steps can be repeated.
 """
 
 import logging
@@ -49,15 +57,15 @@ from vcdl.run.run import Run
 from vcdl.trust.kept_hosts import hosts_out
 
 _IDLE_S = 1.0
-# Images compress to half their size, and are four times as large as float32.
 _SHARD_EXPANDS = 8
-"""Largest ratio of a shard in memory (float32) to its compressed file: enough for images."""
+"""Largest ratio of a shard in memory to its compressed file: enough for images, which compress to half their size and
+become four times as large as float32."""
 _DISK_VECTORS = 8
-"""Copies of the weights on a client's disk, at most: download, update, and two checkpoints with moments."""
+"""Most copies of the weights on a client's disk: download, update, and two checkpoints, each with two moments."""
 _SCRATCH_BYTES = 256 << 20
 _PUBLISHED_EVERY_S = 1.0
 _PUBLISHED_BYTES = 4 << 30
-"""Room for the published versions of a job."""
+"""Most bytes in download/ for the published versions of a job (docs/decisions/038)."""
 _HEADER_BYTES = 1 << 20
 """Most bytes that an update has in addition to its weights."""
 _log = logging.getLogger("vcdl.loop.work_generator")
@@ -75,7 +83,7 @@ class Generation:
         run = Run.open(folder)
         journal = run.journal()
         with closing(journal):
-            # What an earlier process has reported as sent is not read again from BOINC's tables.
+            # Workunits that an earlier process has reported as sent are not read again from BOINC's tables.
             sent_until_s = kept_history(journal).advance().last_sent_s
         self._folder = folder
         self._grid = BoincGrid(project, database, work_settings(run, _runtime_bytes(project)), sent_until_s)
@@ -95,17 +103,17 @@ class Generation:
         Raises:
             VcdlError: The job cannot continue now.
         """
-        # First, also while stopped: other processes (assimilators, evaluator, `vcdl set`) write to the journal.
+        # First, also for a paused job: other processes (assimilators, evaluator, `vcdl set`) write to the journal.
         self._loop.follow()
         if self._loop.ended is not None:
             self._clear()
-            return False  # the evaluator leaves the results
+            return False  # the evaluator writes the results
         if self._folder.stop_request.exists():
             return self._pause()
-        # After the request to stop was looked for: a paused job must not hold the run's lock.
+        # After the check for a request to stop, because a paused job must not hold the run's lock.
         self._begin()
         new = self._loop.step()
-        # After the step, so that workunits just made get their shard's credit before their first result is validated.
+        # After the step, so that new workunits get their shard's credit before their first result is validated.
         self._credit.follow()
         self._take_credit_back()
         self._clear()
@@ -121,12 +129,12 @@ class Generation:
         A restart repeats this, and finds nothing more to revoke.
         """
         for row in self._loop.journal.keyed(HostConvicted.keyed_by[0]):
-            # Each round reads all convictions, which are few, and acts on new ones. take_back is idempotent, so a
-            # restart may repeat them.
+            # Each round reads all convictions (there are few) and acts on new ones. take_back is idempotent, so
+            # a restart may repeat it.
             if row.id > self._taken_back and isinstance(event := row.event, HostConvicted):
                 credit = take_back(self._database, host_number(event.host), {event.workunit, *event.again})
                 if credit:
-                    _log.warning("%s: credit of %.3g taken back, with its uploads", event.host, credit)
+                    _log.warning("%s: banned; credit of %.3g for its uploads was revoked", event.host, credit)
                 self._taken_back = row.id
 
     def _publishing(self, run: Run) -> Publishing | None:
@@ -201,7 +209,7 @@ def _runtime_bytes(project: BoincProject) -> int:
     try:
         return most_bytes(project.path)
     except GridError as error:
-        _log.warning("hosts with a small disk may get tasks that find no room: %s", error)
+        _log.warning("the size of the runtimes is unknown, so hosts with too small a disk may get tasks: %s", error)
         return 0
 
 
@@ -210,7 +218,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
 
     Args:
         run: The run.
-        runtime_bytes: The size of a delivered runtime.
+        runtime_bytes: Bytes that the largest delivered runtime takes on a client's disk.
 
     Raises:
         OSError: A file of the run cannot be read.
@@ -259,7 +267,11 @@ class Clearing:
 
 
 def left_staged(project: BoincProject) -> list[RunFolder]:
-    """Return the folders of finished jobs that still have something in download/. Raises GridError."""
+    """Return the folders of finished jobs that still have files in download/.
+
+    Raises:
+        GridError: The folder of the jobs cannot be read.
+    """
     with advised(project.runs_folder, RESULTS_WAIT):
         folders = (project.run_folder(job) for job in sorted(Manifests(project).jobs()))
         return [folder for folder in folders if is_finished(folder)]
@@ -278,7 +290,7 @@ class WorkGenerators:
 
     def run_once(self) -> bool:
         worked = self._jobs.run_once()
-        # After the open jobs, whose manifests tell which shared files are still needed.
+        # After the open jobs, because their manifests show which shared files are still needed.
         self._left.run_once()
         self._care.suspend_failing(self._quarantined)
         self._page.write_when_due()
@@ -288,7 +300,7 @@ class WorkGenerators:
         """Return the hosts that an open job with strangers has quarantined, with the reason."""
         found: dict[int, str] = {}
         for folder in open_runs(self._project):
-            with suppress(JobError, RunFolderError, JournalError):  # the job's own part says what is wrong
+            with suppress(JobError, RunFolderError, JournalError):  # the job's own part reports it
                 out = hosts_out(read_frozen(folder), folder)
                 found |= {host_number(name): f"in quarantine of the job {folder.path.name}" for name in out}
         return found

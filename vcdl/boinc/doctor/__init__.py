@@ -48,14 +48,14 @@ def examine(project_dir: Path) -> Iterator[Finding]:
         project = BoincProject.at(project_dir)
         config, environment = ServerConfig.at(project.path), read_environment(project.path)
     except VcdlError as error:
-        yield replace(failed(f"{error}", "fix this first: nothing else can be checked before"), check="project")
+        yield replace(failed(f"{error}", "fix this first: nothing else can be checked until then"), check="project")
         return
     installation = Installation(project, config, BoincDatabase(project), environment)
     unreachable = False
     try:
         for check in (check for group in _GROUPS for check in group):
             name = check.__name__.replace("_", " ")
-            # Each would wait for the same time-out and repeat the same message.
+            # Each of these checks would wait for the same time-out and repeat the same message.
             if unreachable and check in _NEED_DATABASE:
                 unasked = warning("not checked, as the database did not answer", "see database above")
                 yield replace(unasked, check=name)
@@ -63,8 +63,8 @@ def examine(project_dir: Path) -> Iterator[Finding]:
             try:
                 yield from (replace(finding, check=name) for finding in check(installation))
             except VcdlError as error:
-                # A check that cannot be made is a finding as well: the others still run.
-                yield replace(failed(f"{error}", "what the message says"), check=name)
+                # A check that fails to run is a finding as well, and the other checks still run.
+                yield replace(failed(f"{error}", "do as the message says"), check=name)
                 unreachable |= check is mysql.database
     finally:
         installation.database.close()

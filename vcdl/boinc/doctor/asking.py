@@ -10,6 +10,7 @@ from vcdl.errors.backoff import within
 _TIMEOUT_S = 20
 """Seconds within which a web server must answer: enough for slow scripts."""
 _LONGEST_BYTES = 1 << 20
+"""Most bytes that are read of a reply: enough to recognise a page, a program or a file."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Answer:
     body: str
     """The reply's bytes as Latin-1 text: one character a byte."""
     date: str
+    """The Date header; empty if the reply has none."""
 
 
 class NoAnswer(Exception):
@@ -39,7 +41,8 @@ def ask(url: str, body: bytes | None = None) -> Answer:
     if not url.startswith(("http://", "https://")):
         raise NoAnswer("is not the address of a web server")
     try:
-        # urlopen's timeout is for each read. A server that sends a byte now and then would hold the doctor for ever.
+        # urlopen's timeout applies to each read, so a server that sends a byte now and then would block the doctor for
+        # ever.
         return within(_TIMEOUT_S, lambda: _asked(url, body))
     except urllib.error.HTTPError as error:
         with error:

@@ -10,7 +10,7 @@ from vcdl.boinc.project.processes import how_to_start, is_running
 
 _SEGMENTS = Path("/proc/sysvipc/shm")
 _ANSWERS_WITHIN_S = 10.0
-"""Seconds in which the checker must answer, because restarting a process takes it some seconds."""
+"""Seconds in which the checker must answer: enough for it to restart a process, which takes some seconds."""
 
 
 def daemons(installation: Installation) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def shared_memory(installation: Installation) -> Iterator[Finding]:
     try:
         lines = _SEGMENTS.read_text().splitlines()[1:]
     except OSError:
-        yield warning("this system does not list its segments", "look at ipcs -m")
+        yield warning("this system does not list its shared memory", "check it with ipcs -m")
         return
     # The kernel prints keys as signed 32-bit numbers, config.xml has them unsigned.
     if any(int(line.split()[0]) & 0xFFFFFFFF == key & 0xFFFFFFFF for line in lines):
@@ -63,7 +63,7 @@ def checker(installation: Installation) -> Iterator[Finding]:
         yield ok("answers")
     else:
         yield warning(
-            "the resident checker does not answer: each upload's check starts a Python, some forty times as long",
+            "the resident checker does not answer, so each check starts a Python and takes some forty times as long",
             f"bin/stop; bin/start as the project's user, and read {installation.shown(installation.project.log_dir)}/"
             "vcdl_checker.log",
         )

@@ -54,10 +54,10 @@ def folder_rights(installation: Installation) -> Iterator[Finding]:
     for folder in (installation.project.upload_dir, installation.project.log_dir):
         shown = f"{installation.shown(folder)}/"
         if not folder.is_dir():
-            yield failed(f"{shown} is missing", f"mkdir -m 2770 {folder}, then the doctor again, for its group")
+            yield failed(f"{shown} is missing", f"mkdir -m 2770 {folder}, then run the doctor again to check its group")
         elif web_user is None:
             yield warning(
-                f"no user of a web server is known, {shown} was not checked", "set <httpd_user> in config.xml"
+                f"no user of a web server was found, so {shown} was not checked", "set <httpd_user> in config.xml"
             )
         elif not _has(folder, web_user, _WRITE):
             yield failed(
@@ -66,7 +66,7 @@ def folder_rights(installation: Installation) -> Iterator[Finding]:
             )
         elif not _can_be_emptied(installation, folder):
             yield failed(
-                f"{shown} has the group {group_of(folder)}, which the project's user is no member of: "
+                f"{shown} has the group {group_of(folder)}, and the project's user is not in it: "
                 "file_deleter cannot empty the folders that the web server makes in it",
                 _membership(installation, folder, web_user),
             )
@@ -79,7 +79,7 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
     web_user = _web_user(installation)
     if web_user is None:
         return
-    # From the root down, so that the first closed folder is named: those below it cannot be judged.
+    # From the root down, so that the first closed folder is named: those below a closed one cannot be checked.
     for folder in (*reversed(installation.project.download_dir.parents), installation.project.download_dir):
         if folder.is_dir() and not _has(folder, web_user, stat.S_IXUSR):
             yield failed(
@@ -87,7 +87,7 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
                 f"chmod a+x {folder}",  # o+x alone keeps out a member of the folder's group
             )
             return
-    yield ok(f"{web_user.pw_name} comes down to {installation.shown(installation.project.download_dir)}/")
+    yield ok(f"{web_user.pw_name} can reach {installation.shown(installation.project.download_dir)}/")
 
 
 def upload_key(installation: Installation) -> Iterator[Finding]:
@@ -110,13 +110,14 @@ def stop_files(installation: Installation) -> Iterator[Finding]:
     """Check for the files by which bin/stop keeps daemons and scheduler stopped; bin/start removes them."""
     for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
         if (installation.path / name).exists():
-            yield failed(f"{name} is there: {meaning}", "bin/start")
+            yield failed(f"{name} exists: {meaning}", "bin/start")
             return
     yield ok("none")
 
 
 def _web_user(installation: Installation) -> pwd.struct_passwd | None:
-    # Without the setting, the first of the usual names that exists here. A machine with several web servers needs it.
+    # Without the setting, the first of the usual names that exists here. A machine with several web servers needs the
+    # setting.
     given = installation.config.settings.get(_GIVEN_BY_CONFIG)
     for name in (given,) if given else _WEB_USERS:
         try:
@@ -132,7 +133,7 @@ def _can_be_emptied(installation: Installation, folder: Path) -> bool:
     New folders inherit the group of a set-group-ID folder.
     """
     status, uid = folder.stat(), (installation.path / "config.xml").stat().st_uid
-    # Without the bit, the group of a folder that the web server makes cannot be predicted from this one.
+    # Without the set-group-ID bit, the group of a new folder does not follow from the group of this one.
     if uid == 0 or not status.st_mode & stat.S_ISGID:
         return True
     try:
@@ -167,10 +168,11 @@ def user_of(path: Path) -> str:
 def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:
     """Return whether the user has all of these permissions on a file; `rights` are the owner's mode bits."""
     status = path.stat()
-    # Exactly one class of bits counts, as in the kernel: an owner without a right does not get it from group or others.
+    # Exactly one class of bits counts, as in the kernel: an owner without a permission does not get it from the group.
     if status.st_uid == user.pw_uid:
         return not rights & ~status.st_mode
-    # The group database, not the running server's groups: those are of its start, and cannot be asked for here.
+    # From the group database. A running server has the groups of the time at which it started, but those cannot be read
+    # here.
     groups = {user.pw_gid, *(group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)}
     if status.st_gid in groups:
         return not rights >> 3 & ~status.st_mode

@@ -24,7 +24,7 @@ def installed_files(installation: Installation) -> Iterator[Finding]:
     """Check that the installed files are unchanged."""
     record = Record.of(installation.path)
     if not record.installed or PYTHON_VARIABLE not in installation.environment:
-        yield failed("VCDL is not installed in this project, or not to the end", installation.install_command)
+        yield failed("VCDL is not installed in this project, or only in part", installation.install_command)
         return
     # An edited file is in order if adding our fragment again changes nothing, whatever else the operator wrote.
     missing = [name for name in EDITED if not _holds(installation.path / name, Fragment.shipped(name, record.threads))]
@@ -48,7 +48,7 @@ def installed_files(installation: Installation) -> Iterator[Finding]:
 def upload_certificates(installation: Installation) -> Iterator[Finding]:
     """Check that BOINC requires upload certificates.
 
-    Without them anybody may upload a file in the place of almost any other.
+    Without them anybody can upload a file in place of almost any other.
     """
     off = [name for name in _CERTIFICATES if installation.config.settings.get(name, "0") not in ("0", "")]
     missing = [
@@ -59,27 +59,28 @@ def upload_certificates(installation: Installation) -> Iterator[Finding]:
     elif missing:
         yield failed(
             f"{' and '.join(missing)} missing in {installation.shown(installation.config.key_dir)}",
-            "restore the keys from the backup; tasks that are out were signed with them",
+            "restore the keys from the backup; running tasks were signed with them",
         )
     else:
-        yield ok("made and required")
+        yield ok("present and required")
 
 
 def templates(installation: Installation) -> Iterator[Finding]:
     """Check the templates: BOINC reads them by line, and without a line break after <result> sends no task."""
     paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(installation.project.templates.glob("vcdl_*.xml"))]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
-    # Also templates of jobs that ended: a transitioner that makes a result for such a workunit ends for good.
+    # Also templates of jobs that ended: a transitioner that creates a result for such a workunit exits, and is not
+    # restarted.
     named = installation.database.execute(
         "SELECT DISTINCT result_template_file FROM workunit WHERE assimilate_state <> 2"
     )
     lost = [str(name) for (name,) in named if name and not (installation.path / str(name)).is_file()]
-    wrong |= {Path(name).name: "missing, and open workunits name it: the transitioner ends at once" for name in lost}
+    wrong |= {Path(name).name: "missing, and open workunits name it: the transitioner exits" for name in lost}
     if wrong:
         yield failed(
             "; ".join(f"{name}: {reason}" for name, reason in wrong.items()),
-            "restore templates/ from the backup; else remove it there: the work generator writes it again; if it is "
-            "VCDL's own, install VCDL again",
+            "restore templates/ from the backup, or delete the file: the work generator writes it again; if the file "
+            "belongs to VCDL, install VCDL again",
         )
     elif not installation.project.templates.is_dir() or not os.access(installation.project.templates, os.W_OK):
         yield failed(

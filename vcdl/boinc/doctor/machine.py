@@ -10,10 +10,11 @@ from vcdl.boinc.grid.project_folder import this_machine, user_named
 
 _GIB = 1 << 30
 _LITTLE_BYTES = 5 * _GIB
+"""Free bytes below which the doctor warns: more than the limits of disk_room, so that there is time to free some."""
 
 
 def user(installation: Installation) -> Iterator[Finding]:
-    """Check the user: BOINC's programs and ours must run as the same one to read each other's files."""
+    """Check the user: BOINC's programs and ours must run as the same user to read each other's files."""
     me = os.geteuid()
     owner = (installation.path / "config.xml").stat().st_uid
     wanted = installation.config.settings.get("project_user_name", "")
@@ -41,12 +42,12 @@ def host_name(installation: Installation) -> Iterator[Finding]:
 
 
 def disk_space(installation: Installation) -> Iterator[Finding]:
-    """Check the free space on the disks: a full disk stops everything at once."""
+    """Check the free space on the disks: a full disk stops the database, the daemons and uploads together."""
     least = least_bytes(installation.project)
     for folder, free in free_by_folder(installation.project).items():
         what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"
         if free < least:
-            cure = f"free some: old jobs in vcdl/runs, logs in log_*/; from {GO_ON_BYTES / _GIB:g} GiB on it continues"
+            cure = f"free {GO_ON_BYTES / _GIB:g} GiB, then it continues: delete old jobs in vcdl/runs, logs in log_*/"
             yield failed(f"{what}: no new work is made", cure)
         elif free < _LITTLE_BYTES:
             yield warning(what, "free some space before it stops the jobs")

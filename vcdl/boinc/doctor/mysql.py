@@ -36,6 +36,7 @@ COLUMNS = {
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}
 """The first versions with FOR UPDATE SKIP LOCKED."""
 _SKEW_S = 5.0
+"""Seconds by which two clocks may differ without a failure; so little changes no deadline noticeably."""
 
 
 def database(installation: Installation) -> Iterator[Finding]:
@@ -46,7 +47,7 @@ def database(installation: Installation) -> Iterator[Finding]:
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version < _OLDEST[product]:
         yield failed(
-            f"{product} {text} cannot share rows among assimilators (SKIP LOCKED)",
+            f"{product} {text} lacks SKIP LOCKED, by which assimilators share rows",
             "upgrade to MariaDB 10.6 or MySQL 8, or later",
         )
     else:
@@ -65,7 +66,7 @@ def columns(installation: Installation) -> Iterator[Finding]:
     if missing := sorted(wanted - there):
         yield failed(
             f"missing: {', '.join('.'.join(each) for each in missing)}",
-            "bring the database up to date: html/ops/upgrade_db.php, after BOINC's tools/upgrade",
+            "upgrade the project with BOINC's tools/upgrade, then run html/ops/upgrade_db.php",
         )
     else:
         yield ok(f"all {len(wanted)} that VCDL uses are there")

@@ -31,7 +31,7 @@ def python(installation: Installation) -> Iterator[Finding]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         said = f"{program} took more than {_IMPORT_S} s to import Keras"
-        yield warning(said, "ask again when the machine is less busy")
+        yield warning(said, "run the doctor again when the machine is less busy")
         return
     except OSError as error:
         yield failed(f"{program} cannot be run: {error}", cure)
@@ -43,10 +43,7 @@ def python(installation: Installation) -> Iterator[Finding]:
 
 
 def weight_store(installation: Installation) -> Iterator[Finding]:
-    """Check that the store given to install can be reached and is not open to others.
-
-    A project without a store gets a finding that says so.
-    """
+    """Check that the store given to install can be reached and is not open to others."""
     url = installation.environment.get(URL_VARIABLE, "")
     if not url:
         yield ok("none given: each job keeps its weights in its own folder")

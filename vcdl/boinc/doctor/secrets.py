@@ -8,7 +8,7 @@ from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.environment import environment_file
 from vcdl.boinc.grid.weights_key import WeightsKey
 
-_UPLOADS = "whoever has it can upload anything in the place of any result"
+_UPLOADS = "whoever has it can upload anything in place of any result"
 _PROGRAMS = "whoever has it can run any program on volunteers' computers"
 _DATABASE = "whoever has it can change every row, credit too"
 

@@ -62,7 +62,7 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
     elif lost := _closed_to_the_web_server(folders):
         yield failed(
             f"{len(lost)} of {len(folders)} folders in upload/, such as {lost[0].name}/, are this user's and closed to "
-            "its group: uploads into them are lost, and BOINC tells their clients that all went well",
+            "its group: uploads into them are lost, although BOINC reports success to the clients",
             f"chmod g+rwx {' '.join(str(folder) for folder in lost[:5])}",
         )
     else:
@@ -72,10 +72,10 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
 def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
     """Return folders of the project's user that the web server's user cannot write in.
 
-    Only if other folders belong to the web server's user: otherwise that user is not known.
+    Return none unless other folders belong to the web server's user, since otherwise that user is unknown.
     """
     found = {folder: folder.stat() for folder in folders}
-    # Who made a folder tells as whom the web server runs. With no folder of another user nothing can be concluded.
+    # A folder of another user was made by the web server, and so shows as whom it runs.
     if all(it.st_uid == os.geteuid() for it in found.values()):
         return ()  # it may run as the project's user
     return [it for it in folders if found[it].st_uid == os.geteuid() and not found[it].st_mode & stat.S_IWGRP]
@@ -86,7 +86,7 @@ def certificates(installation: Installation) -> Iterator[Finding]:
     key = BoincKey.read(installation.project.upload_public)
     app = rows.app_row(installation.database)
     if key is None or app is None:
-        return  # upload certificates, or app, says it
+        return  # the checks "upload certificates" and "app" report it
     found = installation.database.execute(
         "SELECT xml_doc_in FROM result WHERE appid = %s AND server_state IN %s", app.id, (UNSENT, IN_PROGRESS)
     )
@@ -94,13 +94,13 @@ def certificates(installation: Installation) -> Iterator[Finding]:
     if lost:
         yield failed(
             f"{lost} of {len(found)} tasks that are out, or wait to be sent, were signed with another key than "
-            f"{installation.shown(installation.project.upload_public)}: the upload handler refuses what they bring",
-            "put the earlier keys/upload_private and upload_public back. If they are lost: bin/stop; bin/start (the "
-            "transitioner signs with the key that it began with), then `vcdl stop JOB` and `vcdl resume JOB` for each "
-            "open job, whose tasks are made anew",
+            f"{installation.shown(installation.project.upload_public)}: the upload handler will refuse their files",
+            "restore the earlier keys/upload_private and upload_public. If they are lost: bin/stop; bin/start (the "
+            "transitioner reads the key at its start), then `vcdl stop JOB` and `vcdl resume JOB` for each open job, "
+            "whose tasks are created again",
         )
     else:
-        yield ok(f"those of {len(found)} tasks are of this project's key")
+        yield ok(f"all {len(found)} tasks were signed with this project's key")
 
 
 def upload(installation: Installation) -> Iterator[Finding]:
@@ -109,16 +109,17 @@ def upload(installation: Installation) -> Iterator[Finding]:
     if not os.access(key, os.R_OK):
         yield failed(f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup")
         return
-    # A name of its own for each examination, since two may run at once; the prefix lets a later one sweep it.
+    # A name of its own for each examination, since two may run at the same time. By its prefix, a later examination
+    # finds and deletes a leftover.
     name = f"{DOCTORS_UPLOAD}{os.getpid()}"
     path = installation.project.upload_path(name)
-    # The handler makes missing folders of the fan-out: whether file_deleter may delete in such a new one is the
-    # question.
+    # The handler creates missing folders of the fan-out. The check is whether file_deleter can delete in a folder that
+    # the handler created.
     is_new = not path.parent.exists()
     try:
         answer = ask(installation.config.upload_url, _request(installation, name, key))
     except NoAnswer:
-        return  # upload handler says it
+        return  # the check "upload handler" reports it
     if is_program(answer):
         return
     if not path.is_file():
@@ -138,7 +139,7 @@ def upload(installation: Installation) -> Iterator[Finding]:
         with suppress(OSError):  # another upload came into it
             path.parent.rmdir()
     _sweep(installation.project.upload_dir)
-    yield ok(f"a file came in as {owner}'s and could be deleted by {user_of(installation.path / 'config.xml')}")
+    yield ok(f"a file arrived as {owner}'s and could be deleted by {user_of(installation.path / 'config.xml')}")
 
 
 def _sweep(top: Path) -> None:

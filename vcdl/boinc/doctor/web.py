@@ -18,18 +18,18 @@ _PHP_SAID = re.compile(r"<b>(Warning|Notice|Deprecated|Fatal error|Parse error)<
 _PROGRAM = "\x7fELF"
 _NOT_IN_GROUP = (
     "see the web server's error log; most often its user is not in the project's group (usermod -a -G, see folder "
-    "rights above), or is since its last start: restart the web server"
+    "rights above), or was added to it after the web server started: restart the web server"
 )
 
 
 def master_page(installation: Installation) -> Iterator[Finding]:
     """Check the page at the project's URL, from which an attaching client reads the scheduler's address."""
     url = installation.config.master_url
-    # BOINC's client refuses such a URL before it asks, so no request would show the fault.
+    # BOINC's client refuses such a URL without sending a request, so no request would show the fault.
     if "." not in url.partition("://")[2]:
         yield failed(
             f'{url} has no dot: BOINC\'s clients say "Invalid URL" and do not attach',
-            "make the project anew with --url_base and a full name, or an IP address",
+            "create the project again with --url_base and a full name, or an IP address",
         )
         return
     answer = yield from _fetch_page(installation, url)
@@ -39,14 +39,14 @@ def master_page(installation: Installation) -> Iterator[Finding]:
         yield ok(url)
     elif found:
         yield failed(
-            f"{url} names the scheduler {found}, and html/user/schedulers.txt "
+            f"{url} names the scheduler {found}, but html/user/schedulers.txt names "
             f"{installation.config.scheduler_url or 'none'}",
             "let <master_url> in config.xml and the Alias of the web server lead to this project's html/user",
         )
     else:
         yield failed(
             f"{url} names no scheduler: no client can attach",
-            "let html/user/index.php be as BOINC's sample_index.php, which includes schedulers.txt, and see that "
+            "make html/user/index.php like BOINC's sample_index.php, which includes schedulers.txt, and check that "
             "<master_url> leads to it",
         )
 
@@ -62,7 +62,7 @@ def _fetch_page(installation: Installation, url: str) -> Generator[Finding, None
     if finding is None:
         return answer
     yield finding
-    # A warning of PHP in a page leaves what clients look for in place, so the page is still checked.
+    # A page with a warning of PHP still contains what clients look for, so it is checked further.
     return None if finding.level is Level.FAILED else answer
 
 
@@ -73,7 +73,7 @@ def attach_page(installation: Installation) -> Iterator[Finding]:
     if answer is None:
         return
     if "<project_config>" not in answer.body or "<name>" not in answer.body:
-        yield failed(f"{url} answers {_begin(answer)}", "see the web server's error log, and database above")
+        yield failed(f"{url} answers {_begin(answer)}", "see the web server's error log, and `database` above")
     elif "<web_stopped>1<" in answer.body:
         yield failed("the project's pages are stopped: no client can attach", f"rm {installation.path / 'stop_web'}")
     else:
@@ -99,7 +99,7 @@ def scheduler(installation: Installation) -> Iterator[Finding]:
     elif "open log" in answer.body:
         yield failed(f"it answers: {_message(answer)}", _NOT_IN_GROUP)
     elif "project_is_down" in answer.body:
-        yield failed(f"it answers: {_message(answer)}", "bin/start; see shared memory, stop files above")
+        yield failed(f"it answers: {_message(answer)}", "bin/start; see `shared memory` and `stop files` above")
     else:
         yield ok(url)
     if answer.date and (skew_s := abs(parsedate_to_datetime(answer.date).timestamp() - time.time())) > _SKEW_S:
@@ -113,7 +113,7 @@ def downloads(installation: Installation) -> Iterator[Finding]:
     if launcher is None:
         yield failed("download/ has no client files", installation.install_command)
         return
-    # Also check a shard: files of jobs are in BOINC's fan-out folders, whose permissions can differ.
+    # Also a shard: files of jobs are in BOINC's fan-out folders, whose permissions can differ.
     shard = next(project.download_dir.glob("*/vcdl_*.npz"), None)
     for path in (launcher, shard) if shard else (launcher,):
         url = f"{installation.config.download_url.rstrip('/')}/{path.relative_to(project.download_dir)}"
@@ -141,7 +141,7 @@ def cure_of(installation: Installation, reason: NoAnswer) -> str:
                 "own must be ca-bundle.crt in each client's data folder, and in SSL_CERT_FILE"
             )
         case 0:
-            return "start the web server; see whether it listens there, and whether a firewall keeps clients out"
+            return "start the web server; check that it listens there, and that no firewall blocks clients"
         case 404:
             return (
                 f"cp {installation.path / configuration} /etc/apache2/sites-enabled/ and a2enmod cgi, "
@@ -149,7 +149,7 @@ def cure_of(installation: Installation, reason: NoAnswer) -> str:
             )
         case 403:
             return (
-                "let the web server come down to the file (chmod a+r it, and a+x above it), and see that it reads "
+                "let the web server reach the file (chmod a+r it, a+x all folders above it), and check that it reads "
                 f"{configuration}"
             )
         case _:
@@ -165,20 +165,20 @@ def no_program(answer: Answer, program: str) -> str:
     """Return the cure for a web server that did not return the program's own answer."""
     if is_program(answer):
         return "the web server sends the program instead of running it: a2enmod cgi, then restart it"
-    return f"let the web server run {program} there (see PROJECT.httpd.conf); it writes why it ends to its error log"
+    return f"let the web server run {program} there (see PROJECT.httpd.conf); its error log says why the program ends"
 
 
 def _of_php(url: str, answer: Answer) -> Finding | None:
     """Return a PHP error in an answer with status 200; None without one."""
     if answer.body.lstrip().startswith("<?php"):
         return failed(
-            f"{url} is sent as it is, and not run by PHP",
+            f"{url} is sent as source text instead of being run by PHP",
             "apt install libapache2-mod-php php-mysql php-xml, then restart the web server",
         )
     if said := _PHP_SAID.search(answer.body):
         return warning(
             f"PHP writes into {url}: {said[1]}: {' '.join(said[2].split())}",
-            "display_errors = Off in the web server's php.ini; it has its error log",
+            "set display_errors = Off in the web server's php.ini; its error log still has the messages",
         )
     return None
 

@@ -27,7 +27,7 @@ class BoincKey:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Return the key in a file: its bits, then modulus and exponent in hexadecimal; None if it cannot be read."""
+        """Return the key in a file; None if it cannot be read or is not a key."""
         try:
             # BOINC's format of a public key (lib/crypt): the number of bits, then modulus and exponent as hexadecimal
             # digits of that many bits each, over several lines that end with a dot.

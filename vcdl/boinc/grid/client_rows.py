@@ -90,7 +90,7 @@ class ClientRows:
         )  # fmt: skip
         # Hosts without a task count as well: they ask again soon, and a client that is answered "no work" backs off.
         idle = hosts_at_work(self._database, self._account) - {int(host) for host, _ in running}
-        # By time since sending, not by processor time: it tells how soon each running task asks for the next one.
+        # The time since sending, not processor time: it determines how soon a host asks for its next task.
         recent = self._database.execute(
             "SELECT AVG(took) FROM (SELECT received_time - sent_time AS took FROM result"
             f" WHERE appid = %s AND server_state = %s AND outcome = %s{whose} ORDER BY id DESC LIMIT %s) AS recent",

@@ -15,10 +15,12 @@ from vcdl.job.schema import LATE_AFTER
 INPUT_TEMPLATE = "vcdl_in.xml"
 """The input template of most workunits, in templates/."""
 _TIMEOUT_S = 300.0
+"""Seconds after which create_work is killed, so that a database that hangs does not hold up other jobs for ever."""
 _LONG_S = 30
-"""Seconds after which an unsent result is treated as passed over by the scheduler."""
+"""Seconds after which an unsent result counts as passed over by the scheduler (docs/decisions/009)."""
 _FLOPS_BOUND = 1000
-"""Most operations of a task, as a multiple of the estimate: the speed of an unmeasured client may be off by as much."""
+"""Multiple of the estimated operations after which BOINC aborts a task. It is large, because BOINC converts operations
+to time by a client's speed, and for an unmeasured client that may be wrong by such a factor."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class WorkSettings:
     share: int
     """Share of the clients among the open jobs, at least 1. Not BOINC's priority, which would starve the others."""
     deadline_s: float
-    """Most seconds that one client has for one try."""
+    """Upper limit of a task's deadline in seconds; while turnarounds are unknown, the deadline itself."""
     flops: float
     """Floating-point operations of one subtask: the basis of credit and of the client's time estimate."""
     memory_bytes: float
@@ -45,9 +47,12 @@ class WorkSettings:
     queue_ahead: int | None = None
     """Workunits kept unsent; None: as many as the active hosts ask for."""
     shortest_deadline_s: float = 300.0
-    """Fewest seconds that a client has for one try, however quick the others are."""
+    """Lower limit of a task's deadline in seconds, however fast the other clients are."""
     late_after: float = LATE_AFTER
-    """`pacing > late_after`; infinite: late workunits get no second host."""
+    """Multiple of the usual turnaround after which a workunit is late (`pacing > late_after`).
+
+    Infinite: late workunits get no second host.
+    """
     account: int | None = None
     """The only account whose hosts may have the workunits; None: all hosts."""
 
@@ -73,7 +78,15 @@ def create_work(
 ) -> str:
     """Run create_work once for all workunits, and return its output.
 
-    create_work may lose rows and still end with status 0: query which workunits exist.
+    create_work may lose rows and still end with status 0, so the caller must query which workunits exist.
+
+    Args:
+        project: The BOINC project.
+        settings: The settings that all workunits share.
+        result_template: Name of the result template in templates/.
+        priority: BOINC's priority of the workunits.
+        deadline_s: Their deadline in seconds.
+        creations: The workunits, with inputs that are staged already.
 
     Raises:
         GridError: create_work failed.
@@ -113,7 +126,7 @@ def _line(creation: Creation) -> str:
 
 
 def priority_above_all(database: BoincDatabase) -> int:
-    """Return BOINC's priority for new workunits of a job that has fewer clients than its share.
+    """Return a priority above all unsent work of our app, for a job that has fewer clients than its share.
 
     Raises:
         GridError: The database cannot be read.
@@ -128,9 +141,10 @@ def priority_above_all(database: BoincDatabase) -> int:
 def priority_of_new_work(database: BoincDatabase) -> int:
     """Return BOINC's priority for new workunits, chosen so that no older one waits for ever.
 
-    Among equals the scheduler sends the first in the feeder's table, whose free places get new work at once: a result
-    far back waits as long as work is created. So while one has waited for long, new work ranks below all unsent work of
-    our app. Otherwise the priority returns towards 0, that of other apps.
+    Among results of equal priority the scheduler sends the first in the feeder's table, and the feeder puts new work
+    into any free slot immediately. So a result far back in the table would wait as long as work is created. While a
+    result has been unsent for more than _LONG_S, new work therefore ranks below all unsent work of our app. Otherwise
+    the priority returns step by step to 0, the priority of other apps.
 
     Raises:
         GridError: The database cannot be read.

@@ -22,7 +22,7 @@ _BESIDE_TRAINING = 4e9
 _EVERY_S = 10.0
 """Seconds between two passes over the open workunits, because their credit changes slowly."""
 _DRIFT = 0.02
-"""Share by which an open workunit's credit may differ from its target, so that few rows are written."""
+"""Fraction by which an open workunit's credit may differ from its target, so that few rows are written."""
 
 
 def credit_of(operations: float) -> float:
@@ -47,9 +47,9 @@ class Credit:
         self._due_s = 0.0
 
     def follow(self) -> None:
-        """Set the credit of the open workunits to their shard's, at most once in some seconds.
+        """Set the credit of each open workunit to its shard's, at most once per _EVERY_S.
 
-        They are created with the credit of the largest shard.
+        Workunits are created with the credit of the largest shard.
         """
         if time.monotonic() < self._due_s:
             return

@@ -34,7 +34,7 @@ def opened_project(folder: Path) -> "Iterator[tuple[BoincProject, BoincDatabase]
 
 
 class BoincDatabase(MysqlConnection):
-    """A connection for one thread. Raises GridUnavailable while the server is away; the next call reconnects."""
+    """A connection for one thread. Raises GridUnavailable while the server is unreachable; the next call reconnects."""
 
     def __init__(self, project: BoincProject) -> None:
         """Prepare the connection, which the first statement opens."""
@@ -43,7 +43,7 @@ class BoincDatabase(MysqlConnection):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Apply all statements inside together at the block's end, or none when it raises or the process dies."""
+        """Commit all statements of the block together at its end, or none if it raises or the process dies."""
         with super().transaction():
             yield
             self.commit()

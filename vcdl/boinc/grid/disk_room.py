@@ -18,9 +18,10 @@ from vcdl.boinc.grid.project_folder import BoincProject
 
 _GIB = 1 << 30
 STOP_BYTES = 2 * _GIB
-"""Free bytes below which no work is created. BOINC's upload handler accepts nothing below 1 GiB."""
+"""Free bytes below which no work is created: more than the 1 GiB below which BOINC's upload handler accepts nothing, so
+that running tasks can still upload."""
 GO_ON_BYTES = 3 * _GIB
-"""Free bytes on each disk at which work generation resumes."""
+"""Free bytes on each disk at which work generation resumes: more than STOP_BYTES, so that it does not flap."""
 _DATABASE = Path("/var/lib/mysql")
 _QUOTA_EVERY_S = 60.0
 """Seconds between two measurements of a job's size, because each walks through its folders."""
@@ -59,7 +60,7 @@ def least_bytes(project: BoincProject) -> int:
 
 
 class DiskRoom:
-    """The check whether there is space for new work of a job; a change is logged."""
+    """Checks whether there is space for new work of a job, and logs each change."""
 
     def __init__(self, project: BoincProject, job: str) -> None:
         self._project = project
@@ -94,7 +95,7 @@ class DiskRoom:
         with suppress(OSError):  # a disk without a byte, or one that cannot be written
             if not self._is_short:
                 mark.unlink(missing_ok=True)
-            # The mark may fail to be written on a full disk. This process then still knows the shortage from
+            # Writing the mark may fail on a full disk. This process then still has the shortage in
             # `_is_short`; only `vcdl status` and the doctor do not see it.
             elif not mark.exists():
                 mark.touch()

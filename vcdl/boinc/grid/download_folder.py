@@ -22,7 +22,7 @@ from vcdl.files.atomic import atomic_write, final_name, is_leftover
 _FILE_MODE = 0o644
 """The mode of files in download/, because the web server must read them."""
 _FOLDER_MODE = 0o771
-"""The mode of folders, as BOINC gives it to its own."""
+"""The mode that BOINC gives its own folders: other users may enter a folder, but not list it."""
 _BLOCK_BYTES = 1 << 20
 
 
@@ -37,7 +37,11 @@ class Content:
 
     @classmethod
     def of(cls, path: Path) -> "Content":
-        """Read a file. Raises GridError."""
+        """Return name, size and checksum of a file, reading it once.
+
+        Raises:
+            GridError: The file cannot be read.
+        """
         sha256, md5, size_bytes = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
         with _explained(path), path.open("rb") as file:
             while block := file.read(_BLOCK_BYTES):
@@ -59,7 +63,13 @@ class DownloadFolder:
         self._project = project
 
     def stage(self, source: Path, content: Content, *, compress: bool = False) -> None:
-        """Put a file in place, unless it is there already."""
+        """Put a file in place, unless it is there already.
+
+        Args:
+            source: The file.
+            content: Its name, size and checksum, as `Content.of` returned them.
+            compress: Whether to write NAME.gz too, for workunits whose template has <gzip/>.
+        """
         path = self._path(content.name)
         # Existence is not enough: a file that was cut short, by a full disk or a restored backup, would be refused by
         # every client for its checksum.
@@ -93,7 +103,7 @@ class DownloadFolder:
 
     def remove(self, name: str) -> None:
         path = self._project.download_path(name)
-        with _explained(path):  # keep the fan-out's folders: file_deleter takes a missing one for an error
+        with _explained(path):  # keep the fan-out's folders: file_deleter treats a missing one as an error
             for ending in (".md5", ".gz", ""):
                 path.with_name(f"{name}{ending}").unlink(missing_ok=True)
 

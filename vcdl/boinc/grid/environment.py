@@ -24,7 +24,11 @@ def environment_file(project: Path) -> Path:
 
 
 def read_environment(project: Path) -> dict[str, str]:
-    """Return the variables of the file; none if VCDL is not installed. Raises GridError."""
+    """Return the variables of the file; none if VCDL is not installed.
+
+    Raises:
+        GridError: The file cannot be read, or contains other lines than assignments.
+    """
     path = environment_file(project)
     try:
         lines = [shlex.split(line, comments=True) for line in path.read_text().splitlines()]
@@ -43,12 +47,21 @@ def read_environment(project: Path) -> dict[str, str]:
 
 
 def use_environment(project: BoincProject) -> None:
-    """Set the project's variables in this process, over its own, as the daemons' launchers do. Raises GridError."""
+    """Set the project's variables in this process, replacing its own, as the daemons' launchers do.
+
+    Raises:
+        GridError: The file with the variables cannot be read.
+    """
     os.environ.update(read_environment(project.path))
 
 
 def environment_text(content: bytes | None, wanted: Mapping[str, str]) -> bytes:
-    """Return the file's content with these variables; "" removes one, and others stay."""
+    """Return the file's content with some variables set.
+
+    Args:
+        content: The content now; None if there is no file.
+        wanted: The variables to set; "" removes one. Other lines stay.
+    """
     lines = [line for line in (content or b"").decode().splitlines() if line.partition("=")[0] not in wanted]
     lines += [f"{name}={shlex.quote(value)}" for name, value in wanted.items() if value]
     # Compare without regard to order, and keep the bytes if nothing changed: `vcdl project install` shows each file

@@ -15,7 +15,13 @@ from vcdl.wire.workunit import WorkunitName
 def files_on_hosts(
     sent: Collection[tuple[int, str]], manifest: Manifest, others: Collection[Manifest]
 ) -> set[tuple[int, str]]:
-    """Return the sticky files of a job on hosts that were `sent` its workunits, without those that `others` use."""
+    """Return the sticky files of a job that hosts keep, as pairs of host and file, without files of other jobs.
+
+    Args:
+        sent: Hosts with the name of a workunit that was sent to them.
+        manifest: The job's files.
+        others: The manifests of the other open jobs.
+    """
     # Files are named by content, so another open job on the same data uses the same file on the same host.
     kept = {name for other in others for name in other.sticky}
     contents = (

@@ -1,4 +1,15 @@
-"""A BOINC project as the grid of one job; its state is in BOINC's database and the job's manifest."""
+"""A BOINC project as the grid of one job.
+
+The grid has no state that a restart would lose: workunits are in BOINC's database, and the names of staged files in the
+job's manifest. The order of steps makes each call repeatable after a kill:
+
+- `submit` stages the input files, and then creates the rows. It asks the database which rows exist, because create_work
+  reports success on many errors, and BOINC never accepts the name of a workunit twice.
+- `clear` and `pause` cancel workunits before they remove files, so that no client is sent a task without inputs.
+
+Jobs share the clients without a common process. Each job's grid reads the other jobs' manifests and counts their rows,
+and `refresh` decides from that how many workunits of its own job to keep open.
+"""
 
 import math
 import time
@@ -64,12 +75,12 @@ class BoincGrid(Grid):
         self._reported: set[int] = set()
         """Results with an id of at least `_from_result` that `sent` has reported."""
         self._has: set[tuple[int, str]] = set()
-        """Sticky files that hosts are known to have, with the host."""
+        """Pairs of a host and a sticky file that the host is known to have."""
         self._is_share_told = False
         self._wanted = 0
         """Number of workunits to keep open, as of the last check of the supply."""
         self._missing_running = 0
-        """Workunits that the job must have running before other jobs' are sent, less those created since."""
+        """Workunits to create with a priority above all others', so that the job's share of the clients runs them."""
         self._lean_since_s = math.inf
         """Monotonic time at which a shortage of unsent work over all jobs began; infinite: no shortage."""
 
@@ -119,7 +130,8 @@ class BoincGrid(Grid):
         return self._wanted
 
     def _update_supply(self) -> None:
-        # 0 wanted, nothing cancelled: tasks that are out may come back and be folded, which frees their files.
+        # With too little space no work is created, but none is cancelled: running tasks may still return and be
+        # applied, which frees their files.
         if self._room.is_short():
             self._wanted = 0
             return
@@ -142,7 +154,7 @@ class BoincGrid(Grid):
         if missing_to_half(jobs, whole) <= 0:
             self._lean_since_s = math.inf
         # Every job's loop looks at the same tables. One that has its share steps in for the others only when the
-        # shortage lasts longer than a round of all jobs, since otherwise all would fill the same gap at once.
+        # shortage lasts longer than a round of all jobs, since otherwise all would fill the same gap together.
         now_s = time.monotonic()
         self._lean_since_s = min(self._lean_since_s, now_s)
         self._wanted = open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
@@ -196,8 +208,8 @@ class BoincGrid(Grid):
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
         template = "" if items[0].frozen is None else TEMPLATE_WITH_FROZEN
         creations = [Creation(item.workunit.name, names, template) for item, names in zip(items, inputs, strict=True)]
-        # Used up at once: until the next look these workunits are not in the stock, and a second batch would again be
-        # sent before other jobs.
+        # Reset to 0 immediately: until the next check of the supply these workunits are missing in the stock, and a
+        # second batch would be sent before other jobs' as well.
         first, self._missing_running = creations[: self._missing_running], 0
         if first:
             self._create_rows(first, priority_above_all(self._database))

@@ -1,13 +1,17 @@
-"""Suspend hosts whose tasks keep failing, by BOINC's own daily quota, and ban hosts.
+"""Suspend hosts whose tasks keep failing, through BOINC's daily quota, and ban hosts.
 
-BOINC takes one task off a host's quota for each failure and doubles the quota with each success. Of 2000 tasks a day
-the former is not noticed, and BOINC counts an upload that the check refuses as a success. So a suspended host has a
-quota of 1, and has used that and everything that it may become: with each task that a host reports, BOINC doubles the
-quota before the upload was checked, and sends the next tasks in the same answer. After its suspension a host gets one
-task. If that succeeds, it has used nothing, and BOINC doubles the quota with each success.
+BOINC's quota alone does not stop a failing host. It falls by one task with each failure, which changes nothing when
+2000 tasks a day are allowed, and it doubles with each success, even if our check refuses that upload.
 
-The quotas are rows of a host and an app version. So a suspended host has a row for each offered version, also for one
-that it never had. The suspensions are stored in PROJECT/vcdl/hosts.json.
+So a suspended host gets a quota (max_jobs_per_day) of 1 and a number of tasks used today (n_jobs_today) that no quota
+can reach. The second is needed because BOINC doubles the quota as soon as a host reports a task, before the upload was
+checked, and sends the next tasks in the same reply.
+
+After its suspension a host gets a single task: a quota of 1 and no task used today. If that task succeeds, the
+suspension is deleted, and BOINC doubles the quota with each further success.
+
+BOINC stores quotas per host and app version. So a suspended host gets a row for every offered version, including those
+that it never ran. The suspensions are stored in PROJECT/vcdl/hosts.json.
 """
 
 import logging
@@ -31,11 +35,11 @@ from vcdl.files.atomic import atomic_write
 _EVERY_S = 15.0
 """Seconds between two checks of the hosts: short enough that a failing host cannot do much in between."""
 _LOOKED_AT = 20_000
-"""Number of newest results among which failures are searched for."""
+"""Number of newest results that are searched for failures, so that the query stays short in a table of millions."""
 _THERE_S = 180
-"""Seconds since its last request for which a host is taken to be online: each host asks twice a minute."""
+"""Seconds since its last request for which a host counts as online. Hosts ask twice a minute, so a few may be lost."""
 _ACTIVE_S = 900
-"""Seconds without contact after which nothing waits for a host."""
+"""Seconds without a request after which a host counts as gone, so that no work is kept or held back for it."""
 _UNDECIDED = 0, 4
 """result.validate_state: not checked yet, or differing from another host's result, so that a third must decide."""
 USED_UP = 1_000_000
@@ -43,7 +47,7 @@ USED_UP = 1_000_000
 NOT_BEGUN_IN_TIME = 200
 """result.exit_status of tasks that a client gave up because it had not started them by their deadline."""
 NO_FAULT = (NOT_BEGUN_IN_TIME, 202, 203)
-"""result.exit_status of tasks that ended without the host's fault: too late, or aborted by the project or a person."""
+"""result.exit_status of tasks that ended through no fault of the host: too late, or aborted by project or user."""
 BANNED = -1
 """host.max_results_day of a host that BOINC's scheduler turns away."""
 NEW_ROW = (
@@ -89,8 +93,8 @@ class HostCare:
     def hold(self, rests: Rests, now_s: float) -> None:
         """Stop the suspended hosts, and allow one task to hosts whose suspension is over."""
         for host, rest in rests.of.items():
-            # After its one trial task a host is stopped again at once, or BOINC would send as many as its cores ask
-            # for.
+            # After its one trial task a host is stopped again immediately; otherwise BOINC would send as many tasks as
+            # its cores ask for.
             if rest.is_on(now_s) or self._had_trial_task(host, rest):
                 self._stop(host)
             else:
@@ -140,7 +144,7 @@ class HostCare:
 
 def _tell(before: Rests, rests: Rests, now_s: float) -> None:
     if rests.forgiven_until_s > before.forgiven_until_s:
-        _log.warning("most hosts fail: none of them is held back, as the job or the server seems to be at fault")
+        _log.warning("most hosts fail, so none of them is suspended: the job or the server seems to be at fault")
     for host, rest in rests.of.items():
         if rest.is_on(now_s) and (host not in before.of or before.of[host].why != rest.why):
             until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rest.until_s))
@@ -170,9 +174,13 @@ def read_rests(project: BoincProject) -> Rests:
 
 
 def write_rests(project: BoincProject, rests: Rests) -> None:
-    """Store the suspensions. Raises GridError."""
+    """Store the suspensions.
+
+    Raises:
+        GridError: Their file cannot be written.
+    """
     path = rests_file(project)
-    with advised(path, "who rests cannot be kept"), atomic_write(path) as target:
+    with advised(path, "suspensions cannot be stored: check space and permissions"), atomic_write(path) as target:
         target.write_bytes(msgspec.json.format(msgspec.json.encode(rests), indent=1))
 
 
@@ -181,10 +189,15 @@ def ended_tasks(
 ) -> Mapping[int, list[Ended]]:
     """Return the last tasks of hosts with failures or suspensions, and all tasks around failed transfers.
 
+    Args:
+        project: The BOINC project.
+        database: Its database.
+        resting: Suspended hosts, whose tasks are returned even if none failed.
+
     Raises:
         GridError: The database cannot be read.
     """
-    # A window by id, not by time: the primary key finds it at once in a table of millions.
+    # A window by id and not by time, because the primary key finds it quickly in a table of millions.
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
     failing = database.execute(
@@ -198,8 +211,8 @@ def ended_tasks(
     hosts = {int(row[0]) for row in failing}.union(resting)
     if not hosts:
         return {}
-    # Whether the server lost an upload shows in what other hosts brought in the same minutes, so their
-    # successes around the failed transfers are read as well.
+    # Other hosts' uploads of the same minutes show whether the server lost a file, so their successes around the
+    # failed transfers are read as well.
     first_s = min((row[1] for row in failing if row[1]), default=0)
     last_s = max((row[2] for row in failing), default=0)
     rows = database.execute(
@@ -237,7 +250,11 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 
 
 def banned_hosts(database: BoincDatabase) -> frozenset[int]:
-    """Return the hosts that BOINC's scheduler turns away. Raises GridError."""
+    """Return the hosts that BOINC's scheduler turns away.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     return frozenset(int(row[0]) for row in database.execute("SELECT id FROM host WHERE max_results_day = %s", BANNED))
 
 
@@ -261,7 +278,7 @@ def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozen
 
 
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
-    """Return the end of a task; None if it says nothing about its host."""
+    """Classify how a task ended; return None if that says nothing about its host."""
     is_refused = outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS)
     # Before the other refusals: a missing file is refused by the validator too, and mark_lost has set this status.
     if status in TRANSFER_FAILED and (is_refused or outcome == CLIENT_ERROR):
@@ -272,7 +289,7 @@ def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | Non
         return None if checked in _UNDECIDED else End.GOOD
     if outcome == CLIENT_ERROR:
         # The client aborted it as late while the server's deadline had not passed: its clock is ahead, and it would
-        # give back every task at once. After the deadline the same status only says that the host had too much to do.
+        # give up every task immediately. After the deadline the same status only means that the host was too busy.
         if status == NOT_BEGUN_IN_TIME and in_time:
             return End.CLOCK
         return None if status in NO_FAULT else End.ERROR

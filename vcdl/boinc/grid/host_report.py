@@ -21,14 +21,18 @@ class HostFacts:
     credit: float
     """Credit granted for the job."""
     heard_of_s: float
-    """Unix time of the host's last request, for whatever job."""
+    """Unix time of the host's last request, for any job."""
     banned: bool
     rest: Rest | None
     """The host's suspension over all jobs; None: it may get work."""
 
 
 def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[str, HostFacts]:
-    """Return the hosts that were sent tasks of a job, by their names in the journal. Raises GridError."""
+    """Return the hosts that were sent tasks of a job, by their names in the journal.
+
+    Raises:
+        GridError: The database or the suspensions cannot be read.
+    """
     match, arguments = of_job(job)
     # The same exit codes are no fault as in host_care._end, so that `vcdl hosts` and the suspensions agree.
     rows = database.execute(

@@ -73,7 +73,11 @@ class JobBytes:
 
 
 def quota_bytes(project: BoincProject) -> int | None:
-    """Return the quota of each job; None without one. Raises GridError."""
+    """Return the quota of each job; None if the project has none.
+
+    Raises:
+        GridError: The quota cannot be read, or is not a number.
+    """
     text = read_environment(project.path).get(QUOTA_VARIABLE, "")
     try:
         return int(float(text) * 1e9) if text else None
@@ -93,7 +97,7 @@ def over_quota(project: BoincProject, job: str) -> str:
     return (
         f"{job} holds {held / 1e9:.2f} GB, and its quota is {quota / 1e9:g} ({QUOTA_VARIABLE} in vcdl/environment): no "
         f"new work of it is made until it holds less; "
-        f"`vcdl project disk --project-dir {for_shell(project.path)}` shows of what"
+        f"`vcdl project disk --project-dir {for_shell(project.path)}` shows what takes the space"
     )
 
 

@@ -1,8 +1,8 @@
 """Reserve a job's workunits for the hosts of one account: BOINC's targeted jobs.
 
-`create_work --target_user` creates a workunit for which the transitioner creates no results, and a row in `assignment`.
-The scheduler creates the result when a host of the account requests work; again after a result was lost or failed, but
-never twice for a host. Targeted jobs are sent before all others, and do not pass through the feeder.
+`create_work --target_user` creates a row in `assignment`, and a workunit for which the transitioner creates no results.
+The scheduler creates the result when a host of the account requests work. After a lost or failed result it creates
+another one for another host, never for the same one. Targeted jobs are sent before all others, and bypass the feeder.
 """
 
 from vcdl.boinc.grid.database import BoincDatabase
@@ -37,8 +37,8 @@ class KeptWork:
         if rows:
             assign(self._database, USER, [(row[0], self._account) for row in rows])
         over = "AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0)"
-        # Also where there is a canonical result: the workunit may stay INIT for a while, and each request would read
-        # its row.
+        # Also with a canonical result: the workunit may stay INIT for a while, and every scheduler request would read
+        # its assignment.
         unassign(self._database, self._job, USER, over, INIT)
 
     def clear(self) -> None:
@@ -49,7 +49,9 @@ class KeptWork:
 def account_number(database: BoincDatabase, account: str) -> int:
     """Return the number of an account, given by number or e-mail address.
 
-    Raises JobError if there is none, GridError.
+    Raises:
+        JobError: The project has no such account.
+        GridError: The database cannot be read.
     """
     # Below ten digits: the id is a 32-bit integer, and a larger literal would make the query fail. 0 is no user's id.
     number = int(account) if account.isascii() and account.isdigit() and len(account) < 10 else 0

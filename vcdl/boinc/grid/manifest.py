@@ -49,8 +49,12 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Decode a manifest. Raises ValueError when it is damaged."""
-        text = text.replace('"priority"', '"share"', 1)  # as jobs that are open since then have it
+        """Decode a manifest.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        text = text.replace('"priority"', '"share"', 1)  # the former name, in manifests of earlier releases
         return msgspec.json.decode(text, type=cls)
 
     def without_params(self, versions: set[int]) -> Self:
@@ -74,7 +78,7 @@ class Manifests:
                 yield
 
     def jobs(self) -> set[str]:
-        """Names of the jobs that have staged files and were not cleared."""
+        """Return the jobs that have staged files and were not cleared."""
         return {path.stem for path in self._folder.glob("*.json") if not path.name.startswith(".")}
 
     def read(self, job: str) -> Manifest | None:
@@ -82,8 +86,8 @@ class Manifests:
         with advised(path, RUN_AS_USER):
             try:
                 stamp = identity_of(path)
-                # With 10 000 shards a manifest takes long to decode, and each sent subtask asks it. Other processes
-                # replace the file and never write into it, so its identity tells a change.
+                # A manifest with 10 000 shards takes long to decode, and each sent subtask needs it. Other processes
+                # replace the file and never write into it, so a change shows in its identity.
                 if (known := self._read.get(job)) is not None and known[0] == stamp:
                     return known[1]
                 manifest = Manifest.from_json(path.read_text())

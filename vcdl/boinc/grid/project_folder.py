@@ -54,7 +54,11 @@ class BoincProject:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Read the project in a folder. Raises GridError when there is none."""
+        """Read the project in a folder.
+
+        Raises:
+            GridError: The folder contains no BOINC project, or its config.xml cannot be used.
+        """
         path = path.resolve()
         config = _read_config(path)
         host = config.get("host", "")
@@ -77,7 +81,7 @@ class BoincProject:
                 upload_public=Path(config.get("key_dir") or path / "keys") / "upload_public",
                 log_dir=path / f"log_{host}",
                 fanout=_fanout(config.get("uldl_dir_fanout") or "0"),
-                cache_md5_info=config.get("cache_md5_info", "0") != "0",  # BOINC takes a lone tag for true
+                cache_md5_info=config.get("cache_md5_info", "0") != "0",  # BOINC reads a lone tag as true
             )
         except ValueError as error:
             raise GridError(f"{path / 'config.xml'}: a number was expected: {error}") from error
@@ -118,8 +122,8 @@ class BoincProject:
         # each subtask as failed.
         if not self.upload_mark.is_file():
             raise GridError(
-                f"{self.upload_dir} is not the folder that install knew, or lost its vcdl_mark: is another one mounted "
-                f"over it? If it is the right one: `touch {self.upload_mark}`; results wait until then"
+                f"{self.upload_dir} is not the folder that install marked, or lost its vcdl_mark: is another one "
+                f"mounted over it? If it is the right one: `touch {self.upload_mark}`; results wait until then"
             )
 
     def run_folder(self, job: str) -> RunFolder:
@@ -151,7 +155,7 @@ class BoincProject:
         return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
 
     def download_path(self, name: str) -> Path:
-        """Path of a physical file that clients download."""
+        """Return the path of a physical file that clients download."""
         return self._fanned_out(self.download_dir, name)
 
     def url_of_download(self, name: str) -> str:
@@ -184,7 +188,7 @@ _READ = {
     *("master_url", "host", "db_name", "db_host", "db_user", "db_passwd", "download_dir", "download_url"),
     *("upload_dir", "uldl_dir_fanout", "key_dir", "cache_md5_info"),
 }
-"""Settings of config.xml that are read here; some others may be repeated."""
+"""Settings of config.xml that are read here, so that two different values of one are an error."""
 
 
 def _read_config(path: Path) -> dict[str, str]:
@@ -217,6 +221,7 @@ def _fanout(text: str) -> int:
 
 
 Identity = tuple[int, int, int]
+"""Inode, modification time in nanoseconds, and size of a file."""
 RUN_AS_USER = "run as the project's user"
 RESULTS_WAIT = "repair the disk, the permissions or the mount: results wait until then"
 """Advice where this machine cannot read a file; the read is retried."""

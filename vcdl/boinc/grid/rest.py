@@ -10,7 +10,7 @@ from enum import Enum
 _FAILURES = 3
 """Failures in a row after which a host is suspended, since a computer without memory fails all tasks within seconds."""
 _REFUSALS = 2
-"""Refused uploads in a row after which a host is suspended: an honest host has hardly any, so two are enough."""
+"""Refused or lost uploads after which a host is suspended: an honest host has hardly any, so two are enough."""
 _FIRST_REST_S = 600.0
 """Seconds of the first suspension after failures, doubled by each further failure."""
 _REFUSED_REST_S = 3600.0
@@ -29,9 +29,9 @@ class End(Enum):
     TIMEOUT = "timeout"
     REFUSED = "refused"
     CLOCK = "clock"
-    """The client aborted the task as too late before the deadline: it goes by the host's own clock, which is wrong."""
+    """The client aborted the task as too late, although its deadline had not passed: the host's clock is ahead."""
     LOST = "lost"
-    """A file was not transferred, down or up: by the server's fault, or because the host never sent it."""
+    """A file was not transferred, down or up: the server lost it, or the host never sent it."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ class Rest:
     """A host's suspension: no task until its end, then a single one; if that succeeds, the host gets work again."""
 
     until_s: float
+    """Unix time of its end."""
     why: str
     since_s: float = 0.0
-    """Unix time of the task that led to the suspension; a later good one ends it."""
+    """Unix time of the last task that led to the suspension; a later task that succeeds ends it."""
     is_quarantine: bool = False
     """Whether a job's quarantine is the reason; then the suspension stays, whatever other hosts do."""
 
@@ -60,7 +61,10 @@ class Rest:
 
 
 def rest_after(ended: Iterable[Ended]) -> Rest | None:
-    """Return the suspension after a host's last tasks, doubled by each failure; None if it needs none."""
+    """Return the suspension that a host's last tasks cause; None if they cause none.
+
+    Its length doubles with each further failure, up to LONGEST_REST_S.
+    """
     in_order = sorted(ended, key=lambda one: one.time_s)
     # Only failures since the last success count: an honest host with a rare error is never suspended for its total.
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
@@ -81,7 +85,7 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
-    """Return the ended tasks without those that the server lost, as most other hosts' uploads failed as well."""
+    """Return the ended tasks without transfers that failed by the server's fault, as most other hosts' failed too."""
     lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
     good = {host: [one.time_s for one in tasks if one.end is End.GOOD] for host, tasks in ended.items()}
 
@@ -90,8 +94,8 @@ def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
         return {other for other in near if other != host}
 
     def is_the_server_s(host: int, one: Ended) -> bool:
-        # A loss is the server's when at least as many other hosts lost uploads in the same minute as got one through.
-        # So is one that no other host can contradict.
+        # The server is at fault if, within the same minute, at least as many other hosts lost a transfer as completed
+        # one. It also counts as at fault if no other host was active, since then nothing speaks against the host.
         met = around(lost, host, one.time_s)
         return one.end is End.LOST and len(around(good, host, one.time_s) - met) <= len(met)
 
@@ -117,9 +121,15 @@ class Rests:
 
         If more than half of the active hosts would be suspended, the hosts are not to blame: only quarantines stay, and
         all failures so far are forgiven.
+
+        Args:
+            ended: The last tasks by host, as `ended_tasks` returns them.
+            quarantined: Hosts in a job's quarantine, with the reason.
+            there: The hosts that are online.
+            now_s: Unix time.
         """
-        # A suspension is stored and not derived anew: its tasks leave the window of the newest results, or their job is
-        # deleted, and the host would be free too early.
+        # A suspension is stored, because it could not be computed again: its tasks leave the window of the newest
+        # results, or their job is deleted, and the host would get work too early.
         kept = {host: rest for host, rest in self.of.items() if _last_good_s(ended.get(host, ())) <= rest.since_s}
         condemned = self._quarantines(quarantined, now_s)
         new = {}
@@ -153,9 +163,9 @@ def _last_good_s(tasks: Iterable[Ended]) -> float:
 def _words(failed: Sequence[Ended]) -> str:
     nouns = {
         End.REFUSED: "refused",
-        End.LOST: "without a file where others' came through",
+        End.LOST: "without their file, while other hosts' files arrived",
         End.ERROR: "failed",
-        End.TIMEOUT: "not brought in time",
+        End.TIMEOUT: "not returned in time",
         End.CLOCK: "given up as too late before their deadline (its clock is ahead)",
     }
     counts = {end: sum(one.end is end for one in failed) for end in nouns}

@@ -1,7 +1,7 @@
 """Claim the results of one job from BOINC's database, by any number of servers.
 
-A claim is a lock on rows for one transaction, called a turn. Other servers skip locked rows, and rows of a killed
-server are free at once.
+A claim is a lock on rows for one transaction, called a turn. Other servers skip locked rows. The database releases the
+rows of a killed server immediately.
 """
 
 import re
@@ -26,6 +26,7 @@ from vcdl.wire.workunit import OUTPUT_FILE
 _CANDIDATES = 256
 """Ready rows that a claim considers: more than all servers claim at a time, so that each finds free ones."""
 _ORPHANS_AT_ONCE = 1000
+"""Rows that one call concludes, so that its statement and its locks stay short; later calls conclude the others."""
 
 UPLOAD_FAILED = -187
 """result.exit_status of a task whose file did not arrive (BOINC's ERR_RESULT_UPLOAD)."""
@@ -50,7 +51,11 @@ _OUTCOMES = {
 _UPLOAD = re.compile(
     r"(?P<workunit>.+_v[0-9]{6,18})_(?P<result>[0-9]{1,18}|[0-9]+_(?P<sent>[0-9]{1,18})_[0-9]+)_r[0-9]+_[0-9]+"
 )
-"""BOINC's name of an output file: the result's (for an assigned host: process, time and number), two numbers."""
+"""BOINC's name of an output file: WORKUNIT_RESULT_rN_M.
+
+RESULT is a number. If the scheduler created the result for an assigned host, RESULT is PROCESS_TIME_NUMBER, and we use
+the time as the result's number.
+"""
 
 
 def workunit_and_result(file: Path) -> tuple[str, int]:
@@ -107,7 +112,14 @@ class BoincResults(Results):
         return self._claimed_of(candidates)
 
     def claim_again(self, workunits: Collection[str]) -> Sequence[Outcome]:
-        """Claim failed workunits of an earlier turn that are still free and have ended. Raises GridError."""
+        """Claim failed workunits of an earlier turn that are still free and have ended.
+
+        Args:
+            workunits: Their names.
+
+        Raises:
+            GridError: The database cannot be used.
+        """
         if not workunits:
             return []
         return self._claimed_of(
@@ -141,7 +153,8 @@ class BoincResults(Results):
 
         Args:
             workunit: The workunit's name.
-            version: The version that its upload made; without a snapshot of that, the upload is kept.
+            version: The version that its upload created; None if it created none. Its upload is kept, if the run keeps
+                uploads, so that a store that lost the version can apply it again.
 
         Raises:
             GridError, RunFolderError: The row or the kept upload cannot be written.
@@ -200,7 +213,7 @@ class BoincResults(Results):
                 return GaveUp(name, f"its upload cannot be used: {error}", cancelled=True)  # it was there when checked
         # lstat above: a link would let whoever can write into upload/ have another file read as an upload.
         if not stat.S_ISREG(found.st_mode):
-            return GaveUp(name, f"its upload cannot be used: {path.name} is no file")
+            return GaveUp(name, f"its upload cannot be used: {path.name} is not a regular file")
         return Uploaded(name, path, found.st_size, host_name(host), float(received_s))
 
     def _gave_up(self, number: int, name: str, error_mask: int) -> GaveUp:
@@ -230,15 +243,17 @@ def host_number(name: str) -> int:
 
 
 def host_of(database: BoincDatabase, result: str) -> int | None:
-    """Return the host of a result, by the result's name; None if the database has no such result. Raises GridError."""
+    """Return the host of a result, by the result's name; None if the database has no such result.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     rows = database.execute("SELECT hostid FROM result WHERE name = %s", result)
     return int(rows[0][0]) if rows else None
 
 
 def mark_lost(database: BoincDatabase, result: str) -> None:
-    """Mark a result whose file never arrived.
-
-    Its refusal says nothing about its host.
+    """Mark a result whose file never arrived: its refusal counts against its host only if other hosts' files arrived.
 
     Raises:
         GridError: The database cannot be used.
@@ -258,7 +273,7 @@ def output_file(xml_doc_in: bytes | str) -> str:
     try:
         fragment = ElementTree.fromstring(f"<fragment>{text}</fragment>")
     except ElementTree.ParseError as error:
-        raise GridError(f"the description of its result is no XML: {error}") from error
+        raise GridError(f"the description of its result is not XML: {error}") from error
     for reference in fragment.iter("file_ref"):
         if reference.findtext("open_name", "").strip() == OUTPUT_FILE:
             return reference.findtext("file_name", "").strip()
@@ -275,7 +290,10 @@ def has_arrived(project: BoincProject, description: bytes | str) -> bool:
 def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: Collection[str]) -> int:
     """Mark results without an open job as done, so that BOINC deletes their files; return their number.
 
-    A paused job is open.
+    Args:
+        project: The BOINC project.
+        database: Its database.
+        open_jobs: The jobs whose results stay, including paused ones.
     """
     matches = [of_job(job) for job in open_jobs]
     # By exclusion, because the names of jobs that were removed are not known any more.
@@ -295,7 +313,7 @@ def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: 
 def _keep(upload: Path, kept: Path) -> None:
     """Copy an upload.
 
-    A link would change with the original when a client sends it again, unchecked.
+    A hard link would not do: if the client sends the file again, the kept upload would change with it, unchecked.
     """
     with whole_file(kept) as target:
         shutil.copyfile(upload, target)

@@ -1,8 +1,9 @@
 """Send late workunits of one job to second hosts, and give up those that no further host may train.
 
-A late workunit gets one more result, and an assignment that names the hosts which may have it; the first upload becomes
-canonical. With `one_result_per_host_per_wu`, a workunit that every active host has had is given up. If the workunits
-are reserved for one account's hosts, no other host is considered.
+A late workunit gets one more result, and an assignment that names the hosts which may have it. The first valid upload
+becomes canonical (docs/decisions/037). BOINC sends a workunit to a host only once (`one_result_per_host_per_wu`), so a
+workunit that every active host has had is given up. If the workunits are reserved for one account's hosts, only those
+hosts are considered.
 """
 
 import logging
@@ -31,7 +32,7 @@ from vcdl.loop.lateness import MEASURED, Lateness, Out, Turnarounds, faster_host
 _EVERY_S = 5.0
 """Seconds between two checks: a host requests work about as often."""
 _NOBODY_S = 30
-"""Seconds after which a workunit that no host may have is given up."""
+"""Seconds after which a workunit that every active host has had is given up (docs/decisions/037)."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 
@@ -45,7 +46,7 @@ class _Workunit:
     results: int = 0
     unsent: int = 0
     come: int = 0
-    """Number of results that wait for their check, or passed it."""
+    """Number of uploads that await their check, or passed it."""
     running: dict[int, int] = field(default_factory=dict)
     """Hosts that have the workunit, with the Unix time at which each got it."""
     hosts: set[int] = field(default_factory=set)
@@ -59,8 +60,7 @@ class _Workunit:
             self.hosts.add(host)
         if state < IN_PROGRESS:
             self.unsent += 1
-            # The clock of "no host may have it" starts with the newest result: BOINC makes another one after each
-            # failure.
+            # The wait for a host starts with the newest result, since BOINC creates another result after each failure.
             self.waits_since_s = max(self.waits_since_s, made_s)
         elif state == IN_PROGRESS:
             self.running[host] = sent_s
@@ -119,8 +119,8 @@ class SecondCopies:
         if not workunits:
             return
         at_work = hosts_at_work(self._database, self._account)
-        # Before the question of lateness, which a new job cannot answer yet, while a workunit that no host may have is
-        # stuck from the first minute.
+        # Before the check for late workunits, which needs turnarounds that a new job lacks. A workunit that no host may
+        # have is stuck from the first minute.
         self._give_up(workunits, at_work, now)
         if self.lateness is not None:
             usual_s = turnarounds.usual_s(map(str, at_work))
@@ -156,7 +156,7 @@ class SecondCopies:
         found: dict[int, _Workunit] = {}
         for number, name, most, *result in rows:
             found.setdefault(number, _Workunit(number, name, most)).add(*map(int, result))
-        # One that no host had is simply waiting for the scheduler, however long.
+        # A workunit that no host has had waits for the scheduler, not for a second host.
         return [workunit for workunit in found.values() if workunit.hosts]
 
     # -- changing
@@ -171,12 +171,12 @@ class SecondCopies:
         queue_empty: bool,
     ) -> None:
         asked, banned = self._asked(), banned_hosts(self._database)
-        # One offer a workunit: a second assignment would let a third host train it.
+        # One assignment per workunit: another would let a third host train it.
         waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
         out = [
             Out(
                 name,
-                # A banned host's task never counts for anything, so it is late at once.
+                # A banned host cannot report its task, so the task is late immediately.
                 math.inf if one.running.keys() <= banned else now - max(one.running.values()),
                 frozenset(map(str, one.hosts)),
             )

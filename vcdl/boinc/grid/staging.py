@@ -48,7 +48,7 @@ class Staging:
         return found or Manifest(self._settings.share, self.result_template, account=self._settings.account)
 
     def other_jobs(self) -> dict[str, Manifest]:
-        """Manifests of the other open jobs."""
+        """Return the manifests of the other open jobs, by job."""
         return self._manifests.others(self._settings.job)
 
     def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
@@ -74,7 +74,7 @@ class Staging:
                 self._manifests.write(self._settings.job, replace(found, share=self._settings.share))
 
     def stage_params(self, version: int, path: Path) -> Content:
-        """Put the weights of a version in place that is not the base of a workunit."""
+        """Stage the weights of a version to publish, which may be the base of no workunit, and return their file."""
         with self._manifests.locked():
             manifest = self.manifest
             grown = replace(manifest, params=_with_new(manifest.params, {version: path}))
@@ -84,7 +84,12 @@ class Staging:
             return grown.params[version]
 
     def discard_params(self, is_needed: Callable[[Collection[int]], Collection[int]], keep: Collection[int]) -> None:
-        """Remove the weights of all versions except `keep` and those that `is_needed` returns."""
+        """Remove the weights of versions that no client needs any more.
+
+        Args:
+            is_needed: Returns which of some versions open workunits still need.
+            keep: Versions that stay in any case.
+        """
         rest = self.manifest.params.keys() - set(keep)
         if not rest:
             return
@@ -176,7 +181,7 @@ class Staging:
 
     def _write_templates(self, *, has_frozen: bool) -> None:
         templates = shipped("templates")
-        with advised(templates, "VCDL is not installed whole: install it again"):
+        with advised(templates, "VCDL's installation is incomplete: install it again"):
             given = (templates / INPUT_TEMPLATE).read_text()
             result = (templates / _OUTPUT_TEMPLATE).read_text()
         text = result.replace(_MAX_NBYTES, str(self._settings.upload_bytes))

@@ -1,6 +1,7 @@
 """Compute how much unsent work to keep ready.
 
-The amount moves between two marks: without work clients back off for long, and work that waits grows old.
+The number of unsent workunits moves between two marks. With too few, clients find no work and back off for long; with
+too many, the work is sent late and starts from old weights.
 """
 
 import math
@@ -12,7 +13,7 @@ REFILL_S = 10.0
 _LEAST_LOW = 2
 """Least low mark, so that a small fleet never waits for work."""
 _FIRST_LOW = 8
-"""Least low mark while nothing runs. A fleet may start at once, and holding work back would not bring newer weights."""
+"""Least low mark while nothing runs. A whole fleet may start, and holding work back would not bring newer weights."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,10 @@ class Marks:
 
 
 def marks(demand: Demand) -> Marks:
-    """Return the marks over all jobs, by the demand.
+    """Return the marks over all jobs that meet the demand.
 
-    The low mark covers the fetches until new work is ready (Poisson λ + 3·√λ), and one per idle host.
+    The low mark covers the fetches until new work can be ready, a Poisson variable, by its mean and three standard
+    deviations (λ + 3·√λ), and one fetch per idle host.
     """
     # Before the first result is back nothing is known of the pace: assume that each running task ends within a refill.
     fetched = float(demand.running)
@@ -76,13 +78,18 @@ class JobStock:
 
 
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
-    """Return how many workunits of `job` should be open.
+    """Return how many workunits of a job should be open.
 
-    Its share; more when `others_pass`, the other jobs create no work, and little is unsent.
+    Args:
+        job: The job.
+        jobs: All open jobs, with that one.
+        whole: The marks over all jobs.
+        others_pass: Whether unsent work has been short for so long that the other jobs evidently create none. Then the
+            job fills the gap beyond its share.
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
-    # What runs counts too: otherwise a job whose tasks take long would hold more clients than its share.
+    # Running workunits count too; otherwise a job with long tasks would occupy more clients than its share.
     if mine.open < part * (running + whole.low):
         return math.ceil(part * (running + whole.high))
     if others_pass and (missing := missing_to_half(jobs, whole)) > 0:

@@ -1,6 +1,6 @@
 """The key with which a project signs its newest weights (vcdl.wire.newest).
 
-A thief of the key can only distribute other weights.
+Whoever steals this key can make clients start from other weights, but cannot make them run other programs.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class WeightsKey:
 
     @staticmethod
     def file(project: Path) -> Path:
-        """Return the place of a project's key."""
+        """Return the path of a project's key."""
         return project / "vcdl" / "weights_key.pem"
 
     @classmethod

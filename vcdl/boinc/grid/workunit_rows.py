@@ -26,13 +26,13 @@ _NOT_VALIDATED, VALID, INVALID = 0, 1, 2
 HOST, USER = 1, 2
 """assignment.target_type"""
 _UNCHECKED_S = 60
-"""Seconds after which an upload that could not be read is checked again."""
+"""Seconds after which an upload that could not be read is checked again, instead of BOINC's six hours."""
 _AT_ONCE = 1000
 """Names or ids per statement, so that it stays far below MariaDB's limit for a packet."""
 
 
 def of_job(job: str) -> tuple[str, tuple[str, str]]:
-    """Return a condition on `workunit w`: one half uses the index, the other separates `a` from `a_e`."""
+    """Return an SQL condition that selects a job's workunits from `workunit w`, and the condition's arguments."""
     # `_` is a wildcard of LIKE, hence the escapes. For a job `a` the prefix also matches workunits of a job `a_e1`, so
     # the regular expression decides. It alone would read the whole table.
     prefix = job.replace("_", "|_") + "|_e%"
@@ -40,7 +40,11 @@ def of_job(job: str) -> tuple[str, tuple[str, str]]:
 
 
 def was_submitted(database: BoincDatabase, job: str) -> bool:
-    """Return whether workunits of a job of that name ever existed: names are never reused. Raises GridError."""
+    """Return whether workunits of a job of that name ever existed: names are never reused.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     pattern = job.replace("\\", r"\\").replace("_", r"\_").replace("%", r"\%") + r"\_e%\_s%\_a%\_v%"
     rows = database.execute(
         "SELECT 1 FROM workunit WHERE appid = %s AND name LIKE %s LIMIT 1", database.app_id, pattern
@@ -49,7 +53,12 @@ def was_submitted(database: BoincDatabase, job: str) -> bool:
 
 
 def assign(database: BoincDatabase, kind: int, pairs: Collection[tuple[int, int]]) -> None:
-    """Assign workunits to hosts or accounts, given as pairs (workunit, host or account).
+    """Assign workunits to hosts or accounts.
+
+    Args:
+        database: BOINC's database.
+        kind: HOST or USER.
+        pairs: Pairs of a workunit's id, and a host's or an account's.
 
     Raises:
         GridError: The database cannot be used.
@@ -62,7 +71,14 @@ def assign(database: BoincDatabase, kind: int, pairs: Collection[tuple[int, int]
 
 
 def unassign(database: BoincDatabase, job: str, kind: int, condition: str = "", *values: int) -> None:
-    """Delete the job's assignments of one kind for which a condition on `workunit w` is true.
+    """Delete the job's assignments of one kind.
+
+    Args:
+        database: BOINC's database.
+        job: The job's name.
+        kind: HOST or USER.
+        condition: SQL that begins with AND and limits the workunits (`workunit w`); empty: all of them.
+        values: The condition's arguments.
 
     Raises:
         GridError: The database cannot be used.
@@ -105,7 +121,7 @@ class WorkunitRows:
             )  # fmt: skip
 
     def unfinished(self) -> list[str]:
-        """Names of the workunits that a client may still train."""
+        """Return the names of the workunits that a client may still train."""
         return [name for _, name in self._unfinished()]
 
     def stock(self) -> Stock:
@@ -148,9 +164,10 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_ended(self) -> None:
-        """Have the transitioner process cancelled workunits again that it processed in the meantime.
+        """Have the transitioner process cancelled workunits whose transition_time it has overwritten.
 
-        It has overwritten our transition_time, and would return after ten days only.
+        That happens if it processes a workunit at the moment in which we cancel it. It would come back to that workunit
+        only after ten days.
         """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
@@ -162,7 +179,7 @@ class WorkunitRows:
             self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)
 
     def hurry_unchecked(self) -> None:
-        """Have uploads that could not be read checked again soon: BOINC's validator would return after six hours."""
+        """Have uploads that could not be read checked again soon; BOINC's validator would wait for six hours."""
         match, arguments = of_job(self._job)
         self._database.execute(
             "UPDATE workunit w SET w.transition_time = %s"

@@ -26,8 +26,7 @@ _FIRST_NUMBER = 100
 """Number of the first version, because BOINC shows it divided by 100: 1.00."""
 _FILE_PREFIX = "vcdl_client_"
 _API_VERSION = "7.9.0"
-"""The API version of our programs. Without it the BOINC client would talk to them through shared memory that they lack.
-"""
+"""The API version of our programs. Without it, BOINC's client would use shared memory, which our programs lack."""
 
 Content = bytes | RuntimeFile
 """Content of a file to publish: its bytes, or the archive to copy."""
@@ -63,7 +62,7 @@ class ClientFiles:
     runtimes: tuple[RuntimeFile, ...] = ()
     containers: tuple[Container, ...] = ()
     project_url: str = ""
-    """Address of the project; containers mount its folder by name."""
+    """Address of the project, from which BOINC's client names the folder that containers mount."""
 
     @classmethod
     def build(cls, project_key: str = "") -> "ClientFiles":
@@ -82,9 +81,9 @@ class ClientFiles:
     @property
     def name(self) -> str:
         """Name of the main program; those of the other files begin with it."""
-        # All files of a version share the digest of everything that defines it: BOINC never replaces a published file,
-        # so any change needs new names. Runtimes keep names of their own, or hosts would fetch 134 MB with each new
-        # client.
+        # The names of all files of a version contain a digest of everything that defines it: BOINC never replaces a
+        # published file, so any change needs new names. Runtimes keep names of their own; otherwise hosts would fetch
+        # 134 MB with each new client.
         digest = hashlib.sha256()
         # Each part is hashed on its own, so that bytes cannot move from one part to the next without changing the name.
         for part in (_version_xml([_File("")]).encode(), self.launcher, self.zipapp):
@@ -154,7 +153,7 @@ class _File:
     physical: str
     logical: str = ""
     is_copied: bool = False
-    """Whether slots get a copy and not a link: docker_wrapper follows no link."""
+    """Whether BOINC copies the file into a slot instead of linking it: docker_wrapper does not follow BOINC's links."""
 
 
 def _version_xml(names: Sequence[_File]) -> str:
@@ -194,7 +193,7 @@ class PublishedVersion:
         return f">{client.name}.pyz<" in self.xml
 
     def is_signed(self, client: ClientFiles, key: BoincKey | None) -> bool:
-        """Return whether clients that know this key accept the files of `client` from this version."""
+        """Return whether clients that have this key accept the files of `client` from this version."""
         found = re.search(rf"<name>{client.name}\.pyz</name>.*?<file_signature>(.*?)</file_signature>", self.xml, re.S)
         return key is None or found is None or key.verifies(client.zipapp, found[1])
 
@@ -206,23 +205,22 @@ class PublishedVersion:
 def number_for(
     apps: Path, client: ClientFiles, published: Sequence[PublishedVersion], key: BoincKey | None = None
 ) -> int:
-    """Return the version number of these client files: their own, or the next free one.
-
-    The files keep their names; clients accept the new signatures for them.
+    """Return the version number of some client files: the one that they have, or the next free one.
 
     Args:
         apps: The folder of app versions.
         client: The files.
         published: The versions in the database.
-        key: Today's signing key; a version signed with another one is not reused.
+        key: The signing key in use. A version that another key signed is not reused: its files keep their names, and a
+            new version has their new signatures.
     """
-    # Numbers come from the disk and from the database: update_versions publishes folders that are not in the database
-    # yet, and a killed install leaves one without the other.
+    # Numbers are read from the disk and the database, because a killed install may leave a folder without a row, and
+    # update_versions would publish that folder.
     folders = {number: folder for folder in _subfolders(apps / APP) if (number := _number(folder.name)) is not None}
     ours = [version for version in published if version.is_of(client)]
     known = {version.number for version in ours}
     known |= {number for number, folder in folders.items() if any(folder.glob(f"*/{client.name}.pyz"))}
-    # A renewed signing key needs another version number: update_versions never signs a registered version again.
+    # A new signing key needs a new version number, because update_versions never signs a registered version again.
     known -= {version.number for version in ours if not version.is_signed(client, key)}
     return max(known) if known else max([*folders, *(version.number for version in published), _FIRST_NUMBER - 1]) + 1
 
@@ -282,7 +280,7 @@ def our_version_folders(apps: Path) -> list[Path]:
 
 
 def published_names(folder: Path) -> list[str]:
-    """Return the names that the files of such a folder have in download/."""
+    """Return the names in download/ of the files of an app version's folder."""
     return [file.name for prefix in (_FILE_PREFIX, RUNTIME_PREFIX) for file in folder.glob(f"{prefix}*")]
 
 

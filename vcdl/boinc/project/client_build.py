@@ -33,8 +33,7 @@ def build_client(path: Path, project_key: str = "") -> str:
     sources = {"__main__.py": _MAIN.encode()}
     if project_key:
         sources[_KEY] = project_key.encode()
-    # Only what is imported: BOINC signs these files and volunteers download them, and servers' modules need packages
-    # that no client has.
+    # Only modules that the client imports: volunteers download them, and others need packages that clients lack.
     for module in client_modules():
         source = _source(module)
         sources[source.relative_to(_ROOT).as_posix()] = source.read_bytes()
@@ -67,8 +66,8 @@ def _imported_by(module: str) -> list[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            # `from package import name` may name a module or something inside of one. Both are tried; what has no file
-            # is dropped.
+            # In `from package import name`, the name may be a module or an object in one. Both are tried, and a name
+            # without a file is dropped below.
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     parents = [name.rpartition(".")[0] for name in names]
     return [name for name in names + parents if name.partition(".")[0] == "vcdl" and _source(name).is_file()]

@@ -35,7 +35,7 @@ _HEADERS = (
     (rb"\xcf\xfa\xed\xfe\x07\0\0\x01", "x86_64-apple-darwin"),
     (rb"\xcf\xfa\xed\xfe\x0c\0\0\x01", "arm64-apple-darwin"),
 )
-"""The first bytes of programs, by BOINC's platform: ELF, PE and Mach-O with the number of the processor."""
+"""The first bytes of programs (ELF, PE, Mach-O) with the processor's number, each with BOINC's platform."""
 _HEADER_BYTES = 4096
 """Bytes that are searched: enough for the DOS program in front of a Windows program's own header."""
 _WRAPPER, _BASE = "docker_wrapper_", "base_"
@@ -77,7 +77,7 @@ def platform_of_wrapper(path: Path) -> str:
     Raises:
         GridError: The file is not a docker_wrapper.
     """
-    # By its header, not by its name: releases of BOINC name the program differently.
+    # By its header and not by its name, because releases of BOINC name the program differently.
     start = (files.read(path) or b"")[:_HEADER_BYTES]
     for pattern, platform in _HEADERS:
         if re.match(pattern, start, re.DOTALL):
@@ -89,10 +89,10 @@ def platform_of_wrapper(path: Path) -> str:
 
 
 def kept_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> dict[Path, bytes]:
-    """Return wrappers and bases by their place in the project: the given ones, and those of an earlier install.
+    """Return wrappers and bases, keyed by their path in the project: the given ones, and those of an earlier install.
 
     Args:
-        project: The project.
+        project: The project's folder.
         given: Files of either kind, distinguished by their content.
         without: BOINC's platforms that get no container any more.
 

@@ -40,7 +40,8 @@ class Fragment:
         file = shipped("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
         for plan_class in document.root.iterfind("plan_class"):
-            # BOINC's mt plan classes need at least two threads; with one thread no version of that class is offered.
+            # BOINC's plan classes for several threads need at least two. With one thread, install offers no version of
+            # that class.
             if (name := plan_class.findtext("name")) in (MT_CLASS, CONTAINER_CLASS):
                 plan_class.find("max_threads").text = str(max(threads, 2) if name == MT_CLASS else threads)
         for daemons in document.root.iterfind("daemons") if service else ():
@@ -66,7 +67,16 @@ class Fragment:
         return content if edited == unedited else edited
 
     def taken_out_of(self, path: Path, content: bytes | None, before: bytes | None) -> bytes | None:
-        """Return the file without the fragment, keeping later edits; None if nothing is left. Raises GridError."""
+        """Return the file without the fragment, keeping later edits; None if nothing is left.
+
+        Args:
+            path: The file, for messages.
+            content: Its content now.
+            before: Its content before install; None if it did not exist.
+
+        Raises:
+            GridError: A content is not XML.
+        """
         if content is None:
             return None
         document = XmlDocument(path, content)

@@ -28,7 +28,11 @@ def launchers() -> list[Path]:
 
 
 def read(path: Path) -> bytes | None:
-    """Return the file's content; None if there is none. Raises GridError."""
+    """Return the file's content; None if there is no file.
+
+    Raises:
+        GridError: The file cannot be read.
+    """
     with mapped(path, "read"):
         try:
             return path.read_bytes()
@@ -37,7 +41,11 @@ def read(path: Path) -> bytes | None:
 
 
 def holds(path: Path, content: bytes | RuntimeFile) -> bool:
-    """Return whether the file has this content. Raises GridError."""
+    """Return whether the file has this content.
+
+    Raises:
+        GridError: The file cannot be read.
+    """
     if isinstance(content, bytes):
         return read(path) == content
     with mapped(path, "read"):
@@ -47,12 +55,15 @@ def holds(path: Path, content: bytes | RuntimeFile) -> bool:
 
 
 def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> None:
-    """Replace a file's content.
+    """Replace a file's content, keeping its group and its mode.
 
-    It keeps its group, and its mode unless it becomes secret.
+    Args:
+        path: The file.
+        content: Its new content.
+        mode: The mode of a new file. SECRET_MODE also replaces the mode of an existing one.
 
     Raises:
-        GridError: It cannot be written.
+        GridError: The file cannot be written.
     """
     with mapped(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,15 +84,19 @@ def _take_after(path: Path, temporary: Path, mode: int) -> None:
     except FileNotFoundError:
         temporary.chmod(mode)
         return
-    # The web server's user reads these files through the group, which a new file would not have.
+    # The web server's user reads these files through their group, which a newly created file would not have.
     if old.st_gid != temporary.stat().st_gid:
         os.chown(temporary, -1, old.st_gid)
-    # An operator's own mode stays, but for a secret: install closes what was opened to others.
+    # A mode that the operator set stays, except for a secret: install closes one that was opened to others.
     temporary.chmod(mode if mode == SECRET_MODE else old.st_mode & 0o7777)
 
 
 def delete(path: Path) -> None:
-    """Remove a file, or a folder with its content, if it exists. Raises GridError."""
+    """Remove a file, or a folder with its content, if it exists.
+
+    Raises:
+        GridError: It cannot be removed.
+    """
     with mapped(path, "removed"), contextlib.suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -90,13 +105,18 @@ def delete(path: Path) -> None:
 
 
 def digest(content: bytes | None) -> str:
-    """SHA-256 in hex; empty for a missing file."""
+    """Return the SHA-256 of a content in hex; an empty string for a missing file."""
     return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
 @contextmanager
 def mapped(path: Path, done: str) -> Iterator[None]:
-    """Turn an OSError of the block into a GridError."""
+    """Turn an OSError of the block into a GridError.
+
+    Args:
+        path: The file, for the message.
+        done: What was to be done with the file: "read", "written" or "removed".
+    """
     try:
         yield
     except OSError as error:

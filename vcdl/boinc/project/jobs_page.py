@@ -1,4 +1,4 @@
-"""Write the figures of the volunteers' job page; the work generator does so now and then."""
+"""Write the figures of the volunteers' job page, which the work generator does at regular intervals."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ class JobsPage:
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _EVERY_S
-        # An operator may have removed the page, which also switches this off.
+        # An operator who does not want the figures removes the page.
         if not (self._project.path / JOBS_PAGE).is_file():
             return
         try:
@@ -44,12 +44,12 @@ class JobsPage:
                     ],
                 }
             ).encode()
-            # Most looks change nothing; a write is durable, and so not cheap.
+            # Most rounds change nothing, and a durable write is expensive.
             if content != self._written:
                 files.write(self._project.path / JOBS_FILE, content)
                 self._written = content
         except VcdlError as error:
-            _log.warning("the page of jobs keeps its figures: %s", error)
+            _log.warning("the job page shows old figures, as new ones cannot be written: %s", error)
 
 
 def _fields(row: JobRow) -> dict[str, object]:

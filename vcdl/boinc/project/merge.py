@@ -1,8 +1,8 @@
 """Merge a fragment from boinc_project/ into a project's XML file, and remove it again.
 
-Both operations walk the two trees together. Removal compares three trees: the file now, the file before install, and
-the fragment. Values as install wrote them are reset; a value that somebody changed since stays, unless it is in an
-entry of ours.
+Both operations walk the trees of file and fragment together. Removal compares three trees: the file now, the file
+before install, and the fragment. It resets values that are still as install wrote them. A value that was changed since
+stays, unless it is inside an entry of ours.
 """
 
 import copy
@@ -20,7 +20,7 @@ _OF_BOINC = frozenset({"feeder", "transitioner", "file_deleter"})
 """BOINC's own daemons: we shorten their sleep and rewrite nothing else; an operator may run several, with options."""
 _SLEEP = "--sleep_interval"
 _MOD = "--mod"
-"""Arguments with two numbers: a daemon takes only the rows whose id has this remainder."""
+"""Option with two numbers, divisor and remainder: a daemon processes only the rows whose id has that remainder."""
 
 
 def add(target: Element, wanted: Element) -> None:
@@ -29,8 +29,8 @@ def add(target: Element, wanted: Element) -> None:
         if child.tag == "daemon" and program_of(child) in _OF_BOINC:
             _hasten_all(target, child)
             continue
-        # An operator who runs several validators with `--mod N i` must keep N entries: one of ours more would check
-        # twice.
+        # An operator who runs several validators with `--mod N i` must keep exactly N entries. Another entry of ours
+        # would check uploads twice.
         if child.tag == "daemon" and _are_replicated(copies := _counterparts(target, child)):
             _renew(copies, child)
             continue
@@ -57,7 +57,7 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
             _slow_down_all(now, before, child)
             continue
         current = _counterpart(now, child)
-        # All copies of our daemon go, whoever added them: none can run without VCDL.
+        # All copies of our daemon are removed, whoever added them, because none can run without VCDL.
         for another in _counterparts(now, child)[:-1] if child.tag == "daemon" else []:
             remove(another)
         if current is not None:
@@ -65,14 +65,14 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
 
 
 def _take_out_one(current: Element, former: Element | None, wanted: Element) -> None:
-    # A container such as <daemons> may have got entries of others since, so it goes only when it is empty.
+    # Others may have added entries to a container such as <daemons> since, so it is removed only when it is empty.
     if len(wanted) and (former is not None or wanted.tag in _CONTAINERS):
         if wanted.tag != "platform":
             take_out(current, former, wanted)
         if former is None and not len(current):
             remove(current)
     elif former is not None:
-        # Only a value that is still ours goes back. One that was changed since is the operator's decision.
+        # Only a value that is still ours is reset. One that was changed since is the operator's decision.
         if _text(current) == _value(_text(former), wanted):
             current.text = former.text
     elif len(wanted) or _text(current) == _text(wanted):
@@ -80,13 +80,13 @@ def _take_out_one(current: Element, former: Element | None, wanted: Element) -> 
 
 
 def program_of(daemon: Element) -> str:
-    """Name of the program that a <daemon> runs; empty when its command cannot be parsed."""
+    """Return the name of the program that a <daemon> runs; empty if its command cannot be parsed."""
     words = _words(_text(daemon.find("cmd")))
     return words[0].rpartition("/")[2] if words else ""
 
 
 def _counterpart(parent: Element, wanted: Element) -> Element | None:
-    """Return the child that corresponds to `wanted`; of a repeated setting the last, which BOINC reads."""
+    """Return the child that corresponds to `wanted`. Of a repeated setting, that is the last one, which BOINC reads."""
     return next(reversed(_counterparts(parent, wanted)), None)
 
 
@@ -100,10 +100,7 @@ def _are_replicated(daemons: Sequence[Element]) -> bool:
 
 
 def _renew(copies: Sequence[Element], wanted: Element) -> None:
-    """Replace the command in entries of one daemon.
-
-    Their shares of the rows and their files are the operator's, and stay.
-    """
+    """Replace the command in entries of one daemon, keeping their `--mod` arguments and their files."""
     for daemon in copies:
         command = daemon.find("cmd")
         words = _words(_text(command))
@@ -147,7 +144,8 @@ def _hasten_all(daemons: Element, wanted: Element) -> None:
 
 def _slow_down_all(daemons: Element, before: Element | None, wanted: Element) -> None:
     program = program_of(wanted)
-    # What was there before, by what we made of it: so each of several transitioners gets its own options back.
+    # The former commands, keyed by what we made of them, so that each of several transitioners gets its own options
+    # back.
     former = {} if before is None else {hastened(_text(each)): each.text for each in _commands(before, program)}
     for command in list(_commands(daemons, program)):
         if _text(command) in former:

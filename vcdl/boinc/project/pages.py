@@ -1,6 +1,7 @@
-"""The pages for volunteers below html/: jobs, description, title.
+"""Provide the pages for volunteers below html/: jobs, description, title.
 
-A page that somebody has changed is neither overwritten nor removed.
+The page of jobs is ours: install overwrites it, and uninstall removes it. A description or a title that the operator
+has written is neither overwritten nor removed.
 """
 
 import re
@@ -37,7 +38,7 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
     if not (project / "html").is_dir():
         return
     yield project / JOBS_PAGE, _shipped(JOBS_PAGE)
-    # Never over an existing description, which is the operator's even when it is a former one of ours.
+    # An existing description is never overwritten: it is the operator's, even if it is one of an earlier release.
     if not (project / _DESCRIPTION).exists():
         yield project / _DESCRIPTION, _shipped(_DESCRIPTION)
     settings = files.read(project / _TITLE)
@@ -51,7 +52,11 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def pages_to_remove(project: Path) -> Iterator[Path]:
-    """Yield our pages that are unchanged, whether they exist or not. Raises GridError."""
+    """Yield the paths of the files to remove, whether they exist or not; a changed description is not among them.
+
+    Raises:
+        GridError: A page cannot be read.
+    """
     yield project / JOBS_PAGE
     yield project / JOBS_FILE
     if files.read(project / _DESCRIPTION) == _shipped(_DESCRIPTION):

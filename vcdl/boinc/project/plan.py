@@ -108,10 +108,10 @@ def password_from_environment(store_url: str, environment: Mapping[str, str]) ->
 
 
 def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes) -> InstallPlan:
-    """Plan an install.
+    """Plan an install by the operator's choices.
 
     Raises:
-        GridError: The project cannot take one.
+        GridError: VCDL cannot be installed in the project.
     """
     config = ServerConfig.at(project.path)
     _check_project(project, config)
@@ -161,7 +161,7 @@ def _versions(
         number=number,
         unpublished={version_folder(apps, number, each): each for k, each in variants.items() if k not in current},
         published={version_folder(apps, number, each): each for k, each in variants.items() if k in current},
-        # All older numbers too, and kinds that are no longer offered: the scheduler would send any version that is not
+        # All older numbers, and kinds that are no longer offered: the scheduler may send any version that is not
         # deprecated.
         to_deprecate=tuple(each for each in published if not each.deprecated and each not in current.values()),
         to_offer=tuple(each for each in current.values() if each.deprecated),
@@ -198,13 +198,13 @@ def _check_project(project: BoincProject, config: ServerConfig) -> None:
 
 def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
     config = next(edit for edit in plan.edits if edit.path.name == "config.xml")
-    # Certificates are on already: then every task that is out has one.
+    # Where certificates are required already, every running task has one.
     if all(setting in (config.now or b"") for setting in _CERTIFICATES):
         return
     if count := rows.results_without_certificate(database):
         raise GridError(
             f"{count} tasks of other apps were made while upload certificates were off, and their uploads would be "
-            "refused: let them end first, or use --force to give them up"
+            "refused: let them end first, or lose them with --force"
         )
 
 
@@ -231,7 +231,7 @@ def _client(project: BoincProject, wishes: Wishes, key: WeightsKey, kept: Mappin
 def _dropped_wrappers(project: BoincProject, kept: Mapping[Path, bytes]) -> list[Path]:
     """Return the wrappers of an earlier install that are no longer used.
 
-    Before December 2026 install kept one for Windows.
+    One of them is the wrapper for Windows that install kept before December 2026.
     """
     there = [path for path in kept_folder(project.path).glob("*") if path.suffix != ".tar"]
     return sorted(path for path in there if path not in kept)

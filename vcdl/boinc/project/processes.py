@@ -19,14 +19,19 @@ _UNITS = Path("/etc/systemd/system")
 
 
 def is_running(project: BoincProject, daemon: Daemon) -> bool:
-    """Return whether a process runs the daemon. Raises GridError."""
+    """Return whether a process runs the daemon.
+
+    Raises:
+        GridError: The pid file cannot be read.
+    """
     try:
         pid = int(files.read(project.path / f"pid_{project.host}" / daemon.pid_file) or b"")
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    # A missing or half-written pid file, or a process that ended meanwhile: nothing runs.
+    # The pid file is missing or half written, or the process has ended.
     except (ValueError, OSError):
         return False
-    # The number may belong to another program by now. Our launchers exec Python, whose arguments name the module.
+    # The number may belong to another program by now, so the command line is compared. Our launchers exec Python, whose
+    # arguments name the module.
     names = {word.decode(errors="replace").rpartition("/")[2] for word in words}
     if daemon.program == SERVICE:
         return "serve" in names
@@ -44,7 +49,7 @@ def down(project: BoincProject) -> list[str]:
 
 
 def troubles(project_dir: Path) -> list[str]:
-    """Return the reasons why the jobs of a project stand still; none if this user cannot read its configuration."""
+    """Return why a project's jobs make no progress; nothing if this user cannot read its configuration."""
     try:
         found = standstills(BoincProject.at(project_dir))
     except GridError:
@@ -58,7 +63,7 @@ def troubles(project_dir: Path) -> list[str]:
 
 
 def standstills(project: BoincProject) -> list[str]:
-    """Return the reasons that the project's folder and this machine's disks show, without the database.
+    """Return why a project's jobs make no progress, as its folder and this machine's disks show, without the database.
 
     Raises:
         GridError: The folder cannot be read.
@@ -75,7 +80,7 @@ def standstills(project: BoincProject) -> list[str]:
 def how_to_start(project: BoincProject) -> str:
     """Return the command that starts the daemons: systemctl for a unit of ours, else bin/start and cron."""
     unit = f"{project.path.name}.service"
-    if (_UNITS / unit).is_file():  # of vcdl server install; it looks every minute
+    if (_UNITS / unit).is_file():  # by vcdl server install; runs bin/start every minute
         return f"as root: systemctl restart {unit}"
     return "bin/start; cron must call bin/start --cron"
 
@@ -91,7 +96,7 @@ def wait_for_our_daemons(project: BoincProject) -> list[str]:
     def running() -> list[str]:
         return [daemon.name for daemon in daemons if is_running(project, daemon)]
 
-    # Not longer than the request to stop exists: without it they will not end.
+    # Only as long as the request to stop exists, because without it the daemons will not end.
     wait_until(lambda: not running() or not project.stop_daemons.exists(), _ENDING_S)
     return running()
 

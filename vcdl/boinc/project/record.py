@@ -79,13 +79,17 @@ class Record:
         return bool(self.edited)
 
     def without_us(self, path: Path, now: bytes | None) -> bytes | None:
-        """Return the file as if VCDL had never been installed, or None if there is no file. Raises GridError."""
+        """Return the file as if VCDL had never been installed, or None if there is no file.
+
+        Raises:
+            GridError: A kept content is missing or damaged, or the file is not XML.
+        """
         edited = self.edited.get(path.name)
-        # Unknown, or killed between record and edit: the file is as it was.
+        # Not recorded, or install was killed between record and edit: the file is unchanged.
         if edited is None or files.digest(now) == edited.before:
             return now
         before = self._kept(edited.before)
-        # As install left it: the original comes back byte by byte. Otherwise others have edited it since, and only the
+        # If the file is as install left it, the original is restored byte for byte. If it was edited since, only the
         # fragment is taken out.
         if files.digest(now) == edited.after:
             return before
@@ -100,20 +104,24 @@ class Record:
         now = files.read(path)
         before = self.without_us(path, now)
         edited = self.edited.get(path.name)
-        # A new version may have dropped something, so the old fragment is taken out first; otherwise others'
-        # additions to our entries stay.
+        # The fragment of a new version may lack some entries, so the old fragment is taken out first. An unchanged
+        # fragment is not taken out, so that the operator's additions to our entries stay.
         same = edited is not None and self._fragment(path.name, edited).content == fragment.content
         return Edit(path, now, before, fragment, fragment.added_to(path, now if same else before))
 
     def write(self, threads: int, edits: Iterable[Edit]) -> None:
-        """Record all planned edits. Raises GridError."""
+        """Record all planned edits.
+
+        Raises:
+            GridError: A file cannot be written.
+        """
         edited: dict[str, Edited] = {}
         for edit in edits:
             contents = (edit.before, edit.fragment.content, edit.after)
             edited[edit.path.name] = Edited(*map(files.digest, contents))
             for content in (edit.before, edit.fragment.content):
-                # The contents before the record that names them, and removal after it: a kill never leaves a record
-                # without contents.
+                # Contents are written before the record that names them, and removed after it, so that a kill never
+                # leaves a record without its contents.
                 if content is not None and not self._file(files.digest(content)).exists():
                     # Secret: config.xml has a password.
                     files.write(self._file(files.digest(content)), content, files.SECRET_MODE)

@@ -7,7 +7,7 @@ from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project.app_version import PublishedVersion
 
 APP_SETTINGS = {"deprecated": 0, "locality_scheduling": 0, "fraction_done_exact": 1}
-"""Required columns of the app's row. locality_scheduling confuses files in BOINC 8.3 (docs/decisions/009)."""
+"""Required columns of the app's row. locality_scheduling is 0: it is broken in BOINC 8.3 (docs/decisions/009)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,11 @@ def set_app(database: BoincDatabase, app: AppRow) -> None:
 
 
 def published_versions(database: BoincDatabase, app: AppRow) -> list[PublishedVersion]:
-    """Return every version of our app. Raises GridError."""
+    """Return every version of our app.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     rows = database.execute(
         "SELECT v.id, v.version_num, p.name, v.plan_class, v.deprecated, v.xml_doc "
         "FROM app_version v JOIN platform p ON p.id = v.platformid WHERE v.appid = %s",
@@ -101,14 +105,22 @@ def results_without_certificate(database: BoincDatabase) -> int:
 
 
 def open_workunits(database: BoincDatabase, app: AppRow) -> int:
-    """Count open workunits of ours. Raises GridError."""
+    """Count the open workunits of our app.
+
+    Raises:
+        GridError: The database cannot be read.
+    """
     return int(
         database.execute("SELECT COUNT(*) FROM workunit WHERE appid = %s AND assimilate_state <> 2", app.id)[0][0]
     )
 
 
 def cancel_all(database: BoincDatabase, app: AppRow) -> None:
-    """End all open workunits, as BOINC's cancel_jobs does, and mark them as assimilated. Raises GridError."""
+    """Cancel all open workunits, as BOINC's cancel_jobs does, and mark them as assimilated.
+
+    Raises:
+        GridError: The database cannot be used.
+    """
     with database.transaction():
         database.execute(
             "UPDATE result SET server_state = 5, outcome = 5 WHERE server_state IN (1, 2) AND appid = %s", app.id
@@ -151,7 +163,7 @@ def delete_app(database: BoincDatabase, app: AppRow) -> None:
     """
     versions = "SELECT id FROM app_version WHERE appid = %s"
     with database.transaction():
-        # First, as it finds its rows through app_version.
+        # First, because the statement finds its rows through app_version.
         database.execute(f"DELETE FROM host_app_version WHERE app_version_id IN ({versions})", app.id)
         for table in ("result", "workunit", "app_version"):
             database.execute(f"DELETE FROM {table} WHERE appid = %s", app.id)

@@ -14,7 +14,7 @@ _SCHEDULER = re.compile(r"""boinc_scheduler["']\s+href=["']([^"']+)["']|<schedul
 
 
 def scheduler_in(page: str) -> str:
-    """Return the scheduler's address in a master page, or in the part of it that names it; empty without one."""
+    """Return the scheduler's address in a master page, or in its part schedulers.txt; empty if there is none."""
     found = _SCHEDULER.search(page)
     return (found.group(1) or found.group(2)).strip() if found else ""
 
@@ -41,7 +41,11 @@ class ServerConfig:
 
     @classmethod
     def at(cls, project: Path) -> Self:
-        """Read config.xml. Raises GridError when it cannot be read."""
+        """Read config.xml.
+
+        Raises:
+            GridError: The file cannot be read, or is not XML.
+        """
         path = project / "config.xml"
         try:
             root = ElementTree.fromstring(files.read(path) or b"")

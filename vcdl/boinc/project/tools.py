@@ -6,6 +6,7 @@ from pathlib import Path
 from vcdl.errors import GridError
 
 _TIMEOUT_S = 120
+"""Seconds after which a program is killed, so that one that hangs is reported and does not block install or doctor."""
 _UMASK = 0o022
 """Umask of the programs: the web server reads files that they create, such as app files in download/."""
 
@@ -21,8 +22,8 @@ def run_tool(project: Path, program: str, *arguments: str) -> str:
     command = [str(project / "bin" / program), *arguments]
     try:
         done = subprocess.run(
-            # No input: a PHP script that asks would wait for ever. Output and errors together, as they name what failed
-            # in either.
+            # Without input, as a PHP script that asks a question would wait for ever. Both outputs together: a
+            # program may report its failure in either.
             command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", timeout=_TIMEOUT_S, check=False, umask=_UMASK,
         )  # fmt: skip

@@ -35,7 +35,7 @@ from vcdl.wire.workunit import WorkunitName
 
 @dataclass(frozen=True)
 class FileToRestore:
-    """A project file that install edited: its content now, and the content to restore. None: there is no file."""
+    """A project file that install edited, with its content now and the content to restore; None means no file."""
 
     path: Path
     now: bytes | None
@@ -56,7 +56,7 @@ class Removal:
     runs: int
     """Number of jobs whose folders stay."""
     not_told: int
-    """Clients not yet asked to delete our files; once config.xml is restored, they never are."""
+    """Number of clients that have not received our request to delete files; after an uninstall they never will."""
     kept_on_clients: tuple[str, ...]
     """Finished jobs whose files some clients still keep."""
     delete_rows: bool
@@ -66,7 +66,7 @@ class Removal:
 
     def preview(self) -> Iterator[str]:
         """Yield the planned changes as lines."""
-        yield from (f"refused as it is: {refusal}" for refusal in self.refusals)
+        yield from (f"not possible now: {refusal}" for refusal in self.refusals)
         if self.open_workunits:
             yield f"cancel {self.open_workunits} open workunits"
         for each in self.restored:
@@ -88,27 +88,27 @@ class Removal:
             )
         if self.kept_on_clients:
             yield (
-                f"leave on clients what they keep of {', '.join(self.kept_on_clients)}: to avoid that, "
+                f"leave files of {', '.join(self.kept_on_clients)} on the clients that keep them: to avoid that, "
                 f"`vcdl stop JOB --project-dir {for_shell(self.project.path)} --forget` for each while the "
                 "project runs, and wait"
             )
 
     def carry_out(self, database: BoincDatabase) -> Iterator[str]:
-        """Carry out the plan, yielding a line for each act.
+        """Carry out the plan, yielding a line for each change.
 
         Raises:
-            GridError: The plan has refusals, or an act failed.
+            GridError: The plan has refusals, or a change failed.
         """
         for refusal in self.refusals:
             raise GridError(refusal)
-        # The reverse of install: config.xml first, so that nothing of ours is started any more by bin/start or cron.
+        # In reverse order of install: config.xml first, so that bin/start and cron start none of our programs any more.
         for each in reversed(self.restored):
             if each.before is None:
                 files.delete(each.path)
             else:
                 files.write(each.path, each.before)
             yield f"{'restored' if each.before is not None else 'removed'} {self.project.shown(each.path)}"
-        # Before files and rows: clients must be asked to abort and to delete while the app's rows name them.
+        # Before files and rows, because clients are asked to abort tasks and delete files by means of the app's rows.
         yield from self._give_up_jobs(database)
         if self.app is not None:
             if self.delete_rows:
@@ -126,16 +126,16 @@ class Removal:
             yield f"removed {self.project.shown(path)}"
         self._remove_empty_folders()
         if self.runs:
-            yield f"kept vcdl/runs with {self.runs} jobs: they are yours to delete (--delete-runs)"
+            yield f"kept vcdl/runs with {self.runs} jobs: delete it if you do not need them (as --delete-runs does)"
         if self.kept_on_clients or ClientRows(database).not_told():
-            yield "left files of ours on clients: they stay there until these reset the project or leave it"
+            yield "left files of VCDL on clients: they stay there until the client resets or leaves the project"
 
     def _give_up_jobs(self, database: BoincDatabase) -> Iterator[str]:
         if self.app is None:
             return
         for job in sorted(Manifests(self.project).jobs()):
             clear_job(self.project, database, job, forget_on_clients=True)
-            yield f"took the job {job} back from the clients"
+            yield f"cancelled the work of job {job} on the clients"
         if self.open_workunits:
             rows.cancel_all(database, self.app)
             yield f"cancelled {self.open_workunits} open workunits"
@@ -193,7 +193,7 @@ def plan_removal(
 
 
 def _refusals(project: BoincProject, open_workunits: int) -> Iterator[str]:
-    # They would write to tables and folders that are being removed.
+    # Running daemons would write to tables and folders that are being removed.
     if running := wait_for_our_daemons(project):
         stopped = "bin/stop has asked them to end, and they complete their round: try again in a minute"
         advice = "bin/stop first (and bin/start afterwards, for the other apps)"

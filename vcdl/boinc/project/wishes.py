@@ -1,6 +1,6 @@
 """The operator's choices for an install.
 
-A module of few imports, because `vcdl project --help` needs it.
+It is a module of its own with few imports, because `vcdl project --help` imports it.
 """
 
 from dataclasses import dataclass, field

@@ -22,10 +22,14 @@ class XmlDocument:
     """A parsed file. `root` is an lxml element; `content()` is the file's new content."""
 
     def __init__(self, path: Path, content: bytes) -> None:
-        """Parse the file. Raises GridError with line and column, more strictly than BOINC's own parser."""
+        """Parse the file, more strictly than BOINC's own parser.
+
+        Raises:
+            GridError: The content is not XML; the message contains line and column.
+        """
         try:
             self._head, self._tail, has_end_tag = _outline(content)
-            # No entities and no network: the file is edited as it stands, and must not grow or fetch anything.
+            # Without entities and network, so that the text is edited as written, and parsing fetches nothing.
             parser = etree.XMLParser(strip_cdata=False, resolve_entities=False, no_network=True)
             self.root: Element = etree.fromstring(content, parser)
         except (expat.ExpatError, etree.XMLSyntaxError) as error:

@@ -70,7 +70,11 @@ class ArchiveManifest:
 
     @classmethod
     def of(cls, path: Path) -> "ArchiveManifest":
-        """Return the manifest in an archive. Raises GridError."""
+        """Return the manifest in an archive.
+
+        Raises:
+            GridError: The file cannot be read or is not a runtime.
+        """
         try:
             with tarfile.open(path, "r:") as tar:
                 names = tar.getnames()
@@ -132,12 +136,21 @@ def size_below(folder: Path) -> int:
 
 
 def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, level: int = 6) -> None:
-    """Write the archive of an unpacked runtime; `level` is xz's, 0 to 9."""
+    """Write the archive of an unpacked runtime.
+
+    Args:
+        manifest: The runtime's description.
+        folder: The unpacked runtime.
+        scratch: A folder for the two inner archives.
+        target: The archive to write.
+        level: Compression level of xz, 0 to 9.
+    """
     packages = folder / manifest.folder
     python = scratch / PYTHON
     with (
         python.open("wb") as file,
-        # No name and no time: the archive's name is a hash of its bytes, and hosts fetch it again when they differ.
+        # No name and no time in the header: the archive's name is a hash of its bytes, and hosts fetch it again when
+        # they differ.
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):

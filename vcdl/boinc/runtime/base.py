@@ -38,10 +38,15 @@ _MANY_BYTES = 256 << 20
 
 
 def build_base(platform: Platform, output: Path) -> None:
-    """Write the archive, which Podman and Docker unpack. Raises GridError, OSError."""
+    """Write the archive, which Podman and Docker unpack.
+
+    Raises:
+        GridError: mmdebstrap is missing or failed.
+        OSError: The archive cannot be written.
+    """
     program = shutil.which("mmdebstrap")
     if program is None:
-        raise GridError("the base of a container is made by mmdebstrap: apt install mmdebstrap")
+        raise GridError("mmdebstrap, which makes the base of a container, is missing: apt install mmdebstrap")
     with tempfile.TemporaryDirectory(prefix="vcdl-base-") as folder:
         unpacked = Path(folder) / "debian.tar"
         # "extract" runs no maintainer scripts, which would need the other processor or an emulator.

@@ -29,12 +29,16 @@ class BuildOrder:
 
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
-    """Build the archive, yielding a line for each step, and its path at the end.
+    """Build the archive, yielding a line for each step, and the archive at the end.
+
+    Args:
+        order: The runtime to build.
+        output: The archive to write; its folder needs space for the unpacked runtime too.
 
     Raises:
         VcdlError: A step failed.
     """
-    # Next to the output, which is known to have room for gigabytes; /tmp may be memory.
+    # Next to the output, whose disk has space for gigabytes; /tmp may be in memory.
     with tempfile.TemporaryDirectory(prefix="vcdl-runtime-", dir=output.parent) as place:
         scratch = Path(place)
         folder = scratch / "runtime"

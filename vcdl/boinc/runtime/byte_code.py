@@ -16,7 +16,7 @@ for path in sorted(top.rglob("*.py")):
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
         made = py_compile.compile(str(path), dfile=name, doraise=True, invalidation_mode=mode)
     except py_compile.PyCompileError:
-        continue  # a template, or code for another Python: nobody can import it
+        continue  # a template, or code for another Python: no client imports it
     try:
         marshal.loads(pathlib.Path(made).read_bytes()[16:])
     except (EOFError, ValueError):
@@ -36,8 +36,8 @@ def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) ->
     Raises:
         GridError: No Python here can write this byte code.
     """
-    # Byte-code is the same on all processors but differs between minor versions. So for a foreign platform any Python
-    # of that version will do.
+    # Byte-code is the same on all processors, but differs between minor versions. So any Python of that version can
+    # write it for another platform.
     if runs_here(platform):
         program = python
     elif f"{sys.version_info.major}.{sys.version_info.minor}" == minor:

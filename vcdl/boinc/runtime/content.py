@@ -32,7 +32,7 @@ def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[s
     found = [
         f"{path.relative_to(folder)}: {why}" for path in sorted(folder.rglob("*")) if (why := _fault_of(path, folder))
     ]
-    # The start would fail for the same reason with a worse message when a file is at fault.
+    # With a faulty file the start would fail for the same reason, with a worse message.
     return found or _faults_of_a_start(folder, platform, minor, backend)
 
 
@@ -43,7 +43,7 @@ def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: st
     """
     if not runs_here(platform):
         return []
-    # An own HOME: Keras writes a configuration there, and reads the builder's.
+    # An empty HOME, because Keras writes its configuration there, and would read the builder's.
     imports = f"import sys; sys.path.append({str(folder / packages_folder(minor))!r}); import {', '.join(_IMPORTED)}"
     with tempfile.TemporaryDirectory(prefix="vcdl-") as home:
         program = folder / PROGRAM
@@ -53,7 +53,7 @@ def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: st
 
 def _fault_of(path: Path, folder: Path) -> str:
     if path.is_symlink() and not (path.exists() and path.resolve().is_relative_to(folder.resolve())):
-        return "a link that leads nowhere in the runtime"
+        return "a link that leads out of the runtime, or to nothing"
     if len(path.relative_to(folder).as_posix()) > _LONGEST_PATH:
         return f"longer than {_LONGEST_PATH} characters"
     return ""

@@ -23,7 +23,7 @@ def fault_of_program(program: Path, code: str, *arguments: str, **variables: str
     """Return the last output of a Python that fails to run this code in a clean environment; empty if it succeeds."""
     done = subprocess.run(
         [str(program), "-S", "-c", code, *arguments],
-        # A clean environment: PYTHONPATH or a virtual environment of the builder would hide what the runtime lacks.
+        # A clean environment, as the builder's PYTHONPATH or virtual environment would hide what the runtime lacks.
         env={"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1", **variables},
         capture_output=True,
         text=True,
@@ -31,7 +31,7 @@ def fault_of_program(program: Path, code: str, *arguments: str, **variables: str
     )
     if done.returncode == 0:
         return ""
-    return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}, without a word"])[-1]
+    return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode} and printed nothing"])[-1]
 
 
 def unpack_python(archive: Path, platform: Platform, folder: Path) -> str:
@@ -48,7 +48,7 @@ def unpack_python(archive: Path, platform: Platform, folder: Path) -> str:
                 _extract(tar, member, folder / name, folder, archive)
     except (tarfile.TarError, EOFError) as error:
         raise GridError(
-            f"{archive} is no whole tar file with gzip or xz ({error}): take python-build-standalone's "
+            f"{archive} is not a complete tar file with gzip or xz ({error}): use python-build-standalone's "
             "install_only_stripped.tar.gz for this platform"
         ) from None
     return version_in(folder, platform)

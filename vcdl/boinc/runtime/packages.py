@@ -13,8 +13,8 @@ from vcdl.files.extras import require
 from vcdl.files.shipped import shipped
 
 _NOT_ON_CLIENTS = (
-    # They come with TensorFlow for the display of training (tensorboard), for its build (libclang), or for programs
-    # that install packages. A client shows, builds and installs nothing.
+    # TensorFlow requires them to display training (tensorboard), to build itself (libclang), or to install packages. A
+    # client does none of that.
     *("libclang", "markdown", "markupsafe", "pillow", "setuptools", "tensorboard", "tensorboard-data-server"),
     *("werkzeug", "wheel"),
 )
@@ -36,8 +36,8 @@ def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[st
         excludes.write("\n".join(_NOT_ON_CLIENTS))
         excludes.flush()
         command = [
-            # No configuration of the builder's and no sdists: an sdist runs code when it is built, on this machine and
-            # for this platform.
+            # Without the builder's configuration, and without sdists: an sdist runs code when it is built, and would be
+            # built for this machine's platform.
             *python_command("uv", "pip", "install"), "--quiet", "--no-config", "--no-deps", "--require-hashes",
             "--only-binary=:all:", "--link-mode=copy", f"--python={sys.executable}", f"--python-version={minor}",
             f"--python-platform={platform.wheels}", f"--excludes={excludes.name}", f"--target={folder}",

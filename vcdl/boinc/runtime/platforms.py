@@ -35,11 +35,15 @@ LINUX = PLATFORMS[0]
 
 
 def platform_named(name: str) -> Platform:
-    """Return the platform with our own name, or BOINC's. Raises GridError."""
+    """Return a platform by our own name, or by BOINC's.
+
+    Raises:
+        GridError: There is no such platform.
+    """
     for platform in PLATFORMS:
         if name in (platform.name, platform.boinc):
             return platform
-    raise GridError(f"there is no platform {name}: take {', '.join(platform.name for platform in PLATFORMS)}")
+    raise GridError(f"there is no platform {name}: choose from {', '.join(platform.name for platform in PLATFORMS)}")
 
 
 def library(minor: str) -> PurePosixPath:

@@ -8,7 +8,7 @@ from pathlib import Path
 from vcdl.boinc.runtime.platforms import library
 
 _TOP = ("bin", "lib", "LICENSE*")
-"""All of a Python's folder that a client needs: no headers, no manuals, no Tcl."""
+"""The parts of a Python's folder that a client needs; headers, manuals and Tcl are not among them."""
 _PROGRAMS = ("python3", "python3.[0-9]*")
 _NO_PROGRAMS = ("*-config", "*-gdb.py")
 _LIBRARIES = ("python3.[0-9]*", "*.so", "*.so.*")
@@ -29,8 +29,8 @@ _ANYWHERE_FILES = "*.pyc *.pyi *.h *.hpp *.a *.lib *.pdb *.c *.cc *.cpp *.cu *.p
 
 def prune_python(folder: Path, minor: str) -> None:
     """Remove everything but the modules that a client may import from an unpacked Python, and all its packages."""
-    # By what to keep at the top, where a new Python may bring anything; by what to drop below, where a missing module
-    # would show only on a host.
+    # At the top we list what to keep, because a new Python may add anything there. Below we list what to drop, because
+    # a module that is missing by mistake would be noticed only on a host.
     _keep(folder, _TOP)
     _keep(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
     _keep(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
@@ -62,7 +62,7 @@ def _drop(folder: Path, patterns: Sequence[str]) -> None:
 
 def _drop_anywhere(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
-        # A link to a folder is removed as a link: rmtree through it would delete what it leads to.
+        # A link to a folder is removed as a link, because rmtree would delete the folder to which it leads.
         is_folder = path.is_dir() and not path.is_symlink()
         if _matches(path.name, _ANYWHERE_FOLDERS if is_folder else _ANYWHERE_FILES.split()):
             _remove(path)

@@ -24,9 +24,15 @@ def kept_path(project: Path, runtime: RuntimeFile) -> Path:
 
 
 def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
-    """Return the runtimes to publish: given ones, and kept ones of other platforms not in `without`.
+    """Return the runtimes to publish.
 
-    Raises GridError.
+    Args:
+        project: The project's folder.
+        given: Archives of runtimes; each replaces the kept runtime of its platform.
+        without: Platforms whose kept runtime is not published any more; with _gpu, the one for GPUs.
+
+    Raises:
+        GridError: An archive is not a runtime.
     """
     known = {platform.name for platform in PLATFORMS}  # an earlier version of VCDL had others
     kept = [runtime for runtime in map(RuntimeFile.at, _kept(project)) if runtime.manifest.platform in known]
@@ -53,7 +59,11 @@ class Size:
 
 
 def sizes(project: Path) -> list[Size]:
-    """Return the sizes of the kept runtimes. Raises GridError."""
+    """Return the sizes of the kept runtimes.
+
+    Raises:
+        GridError: A kept runtime cannot be read.
+    """
     found = []
     for path in _kept(project):
         manifest, size_bytes = ArchiveManifest.of(path), path.stat().st_size
@@ -63,7 +73,7 @@ def sizes(project: Path) -> list[Size]:
 
 
 def most_bytes(project: Path) -> int:
-    """Return the most bytes that a kept runtime takes on a host, packed and unpacked.
+    """Return the bytes that the largest kept runtime takes on a host, packed and unpacked together.
 
     Raises:
         GridError: A kept runtime cannot be read.

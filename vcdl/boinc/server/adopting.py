@@ -17,8 +17,8 @@ def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: st
         project_dir: The project's folder.
         email: Address of the operator.
         boinc: Folder of BOINC's server, built.
-        tls: `CERTIFICATE,KEY` of a project that is reached by https, or `letsencrypt`; no file of BOINC names them.
-        backup_for: Recipients of age or gpg, with commas; empty: backups are not encrypted.
+        tls: `CERTIFICATE,KEY` of a project that is reached by https, or `letsencrypt`. BOINC stores neither.
+        backup_for: Comma-separated recipients of age or gpg; empty: backups are not encrypted.
 
     Raises:
         ServerError, GridError: The settings are incomplete, or config.xml cannot be read.
@@ -38,8 +38,8 @@ def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: st
         python=Path(sys.executable),
     )
     settings.check()
-    # A restore makes the project by these settings. Where they do not describe the project, it would come back
-    # elsewhere.
+    # A restore makes the project from these settings. If they did not describe the project, it would be restored to
+    # another place.
     for what, there, wanted in (
         ("its folder", project.path, settings.project),
         ("its address", project.master_url.rstrip("/"), settings.url.rstrip("/")),
@@ -48,7 +48,7 @@ def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: st
         if there != wanted:
             raise ServerError(
                 f"{what} is {there}, and a restore would make {wanted}: such a project cannot be adopted. "
-                "Back up its folder, keys and database by means of your own"
+                "Back up its folder, keys and database with other tools"
             )
     return settings
 
@@ -61,6 +61,6 @@ def adopt(settings: ServerSettings) -> str:
     """
     path = settings_file(settings.name)
     if files.read(path) is not None:
-        raise ServerError(f"{path} is there: the project is known, and `vcdl server backup` works")
+        raise ServerError(f"{path} exists: the project is adopted already, and `vcdl server backup` works")
     files.write(path, settings.to_json())
-    return f"{settings.project} is known by {path}: `vcdl server backup --to PLACE` backs it up"
+    return f"{settings.project} is adopted, with settings in {path}: `vcdl server backup --to PLACE` backs it up"

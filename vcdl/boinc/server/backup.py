@@ -1,7 +1,8 @@
 """Back up a project while jobs run: links of its files, then the database, then the runs.
 
-The order is what makes a restore possible: the database is the oldest of the three. A result that it takes for new is
-in the journal, and counts once; a workunit that it lacks is created again from the journal. See decision 082.
+This order makes a restore possible, because the database is older than the runs. A result that the restored database
+reports as new is already in the journal, and so is applied only once. A workunit that the database lacks is created
+again from the journal. See decision 082.
 """
 
 import shlex
@@ -34,13 +35,18 @@ _PROJECT_FILES = (
     "html/user_profile",
     "archives",
 )
-"""Files not made by make_project; a backup contains them, all XML files, and vcdl/ without the runs."""
+"""Files that make_project does not create. A backup contains them, all XML files, and vcdl/ without the runs."""
 
 
 def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:
     """Make a backup at a place and delete expired ones, yielding lines.
 
-    Waits for another backup of the project, such as the timer's.
+    It waits for another backup of the project, for example the nightly one.
+
+    Args:
+        settings: The server's settings.
+        place: A folder or s3://BUCKET/PREFIX.
+        recipient: Comma-separated recipients of age or gpg; empty: the backup is not encrypted.
 
     Raises:
         ServerError: A step failed.
@@ -49,7 +55,7 @@ def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterat
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder.with_name(f"{settings.name}.lock")):
         yield f"{_make(settings, vault, folder, recipient)}, in {place}"
-    # After the new one is complete: a place without room for both keeps the older ones.
+    # After the new one is complete, so that a place without space for it keeps the older ones.
     for old in expired_backups([each for each in vault.names() if each.rpartition("-")[0] == settings.name]):
         vault.remove(old)
         yield f"removed {old}"
@@ -58,19 +64,19 @@ def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterat
 def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) -> str:
     """Make a backup in a folder of its own, store it in the vault, and return its manifest."""
     while (name := backup_name(settings.name, datetime.now(UTC))) in vault.names():
-        time.sleep(0.1)  # it has a second, and a small project is packed in less
+        time.sleep(0.1)  # the name has seconds, and a small project takes less
     shutil.rmtree(folder, ignore_errors=True)  # of a killed backup
     folder.mkdir(mode=0o700)
     folder.chmod(0o700)
     project = settings.project
     try:
-        # The order is the decision (082): files, database, runs. In the other order the database could say
-        # "assimilated" of an update whose upload is deleted and whose journal row is missing.
+        # Files, database, runs (decision 082). In another order the database could report a result as assimilated whose
+        # upload is deleted and whose journal row is missing.
         _cut(settings, "staged")
         _pipe([*_DUMP, settings.name], folder / "database.sql.gz", recipient)
         _cut(settings, "runs")
         (project / CUT / "vcdl/runs").mkdir(parents=True, exist_ok=True)
-        # Counted in the cut and not in the live journals, which continue meanwhile.
+        # Counted in the cut, because the live journals continue to grow.
         runs = _runs(project / CUT)
         _pack(folder / "runs.tar.gz", project / CUT, ["vcdl/runs"], recipient)
         _pack(folder / "staged.tar.gz", project / CUT, ["download", "upload"], recipient)
@@ -90,7 +96,11 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
 
 
 def last_event(journal: Path) -> int:
-    """Return the number of a journal's last event. Raises sqlite3.Error."""
+    """Return the number of a journal's last event.
+
+    Raises:
+        sqlite3.Error: The journal cannot be read.
+    """
     with closing(sqlite3.connect(f"{journal.as_uri()}?mode=ro", uri=True)) as connection:
         return int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM events").fetchone()[0])
 
@@ -108,7 +118,7 @@ def _project_files(project: Path) -> list[str]:
     found = [path.name for path in sorted(project.glob("*.xml")) if not path.name.startswith("run_state")]
     found += [name for name in _PROJECT_FILES if (project / name).exists()]
     found += ["db_revision"] if (project / "db_revision").exists() else []
-    # tar refuses sockets, and the checker makes its own anew.
+    # tar refuses sockets, and the checker creates its socket again.
     ours = [path for path in sorted((project / "vcdl").glob("*")) if path.name not in ("runs", CUT.name)]
     return found + [str(path.relative_to(project)) for path in ours if not path.is_socket()]
 
@@ -125,7 +135,7 @@ def _pack(target: Path, folder: Path, names: list[str], recipient: str) -> None:
 
 
 def _pipe(command: list[str], target: Path, recipient: str) -> None:
-    """Write the output of a command to a file, compressed, and encrypted for a recipient. Raises ServerError."""
+    """Write the output of a command to a file, compressed, and encrypted if there is a recipient."""
     chain = [command, ["gzip", "--fast"]]
     if recipient:
         target = target.with_name(f"{target.name}.{'age' if is_of_age(recipient) else 'gpg'}")
@@ -136,10 +146,7 @@ def _pipe(command: list[str], target: Path, recipient: str) -> None:
 
 
 def _encrypting(recipients: str) -> list[str]:
-    """Return the command that encrypts for these recipients.
-
-    Each of several keys can decrypt the backup, such as an old key and its successor.
-    """
+    """Return the command that encrypts for these recipients, each of whom can decrypt the backup alone."""
     each = [word for key in recipients.split(",") for word in ("--recipient", key)]
     return ["age", "--encrypt", *each] if is_of_age(recipients) else [*_GPG, *each]
 
@@ -151,5 +158,5 @@ def pipe(chain: list[list[str]], out: Path | None = None) -> None:
         ServerError: Any of them fails.
     """
     words = " | ".join(shlex.join(command) for command in chain)
-    # pipefail, or a dump that failed would count as a backup because gzip succeeded.
+    # With pipefail; otherwise a failed dump would count as a backup because gzip succeeded.
     system.run("bash", "-o", "pipefail", "-c", f"{words} > {shlex.quote(str(out))}" if out else words)

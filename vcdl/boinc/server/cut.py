@@ -3,9 +3,10 @@
     python -m vcdl.boinc.server.cut PROJECT staged     links of download/ and upload/
     python -m vcdl.boinc.server.cut PROJECT runs       the runs, and the links of what came since
 
-A backup takes the first before the database and the second after it. So it contains each file to which a row of the
-database, or of a journal, refers, whether it came or went in between. A run is locked for the moment of its cut: no
-process applies updates or writes to its journal, so journal, weights and snapshots are consistent.
+A backup makes the first before it dumps the database, and the second afterwards. So it contains each file to which a
+row of the database or of a journal refers, whether the file was created or deleted in between. A run is locked for the
+moment of its cut. No process applies updates or writes to its journal then, so journal, weights and snapshots are
+consistent.
 """
 
 import os
@@ -23,7 +24,7 @@ CUT = Path("vcdl") / ".backup"
 """The folder, below the project's, of the links until they are packed."""
 _STAGED = ("download", "upload")
 _COPIED = ("store", "workers.log")
-"""Parts of a run that are written in place, and so are copied, not linked."""
+"""Parts of a run that are modified in place, so they are copied: a hard link would change with the original."""
 _PASSING = {"slots", "uploads", "verify", "run.lock", "restore.lock", "restore.gate", "stop.request"}
 _JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm")
 _HELD_S = 60.0
@@ -60,7 +61,7 @@ def cut_runs(project: Path) -> None:
 @contextmanager
 def _held(run: RunFolder) -> Iterator[None]:
     """Lock a run, so that no process applies updates, restores it or appends to its journal in the meantime."""
-    if not run.journal_file.exists():  # being prepared; or what the service keeps
+    if not run.journal_file.exists():  # a run in preparation, or a folder of the service
         yield
         return
     # The restore lock keeps folds and restores out, and BEGIN IMMEDIATE keeps every writer out of the journal. Readers
@@ -78,7 +79,7 @@ def _cut_run(path: Path, target: Path) -> None:
     for folder, folders, files in os.walk(path):
         relative = Path(folder).relative_to(path)
         if not relative.parts:
-            # In place, so that os.walk does not enter them: slots and uploads change while they are read.
+            # The list is changed in place, so that os.walk does not enter slots and uploads, which change while read.
             folders[:] = [name for name in folders if name not in _PASSING]
             files = [name for name in files if name not in (*_PASSING, *_JOURNAL)]
         (target / relative).mkdir(parents=True, exist_ok=True)
@@ -94,7 +95,7 @@ def _cut_run(path: Path, target: Path) -> None:
                 _link(Path(folder) / name, target / relative / name)
     if (path / "journal.db").exists():
         with (
-            # SQLite's own backup takes what is still in the write-ahead log along.
+            # SQLite's own backup includes what is still in the write-ahead log.
             closing(sqlite3.connect(path / "journal.db", _HELD_S)) as journal,
             closing(sqlite3.connect(target / "journal.db")) as copy,
         ):
@@ -102,13 +103,13 @@ def _cut_run(path: Path, target: Path) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """Link a file, unless it is linked already or has disappeared; files do not change."""
+    """Link a file, unless it is linked already or has disappeared. Files are replaced and never modified."""
     if path.is_symlink():
         return
     with suppress(FileNotFoundError, FileExistsError):
         try:
             os.link(path, target)
-        # an upload belongs to the web server's user, and the kernel lets only its owner link it
+        # An upload belongs to the web server's user, and the kernel lets only its owner link it.
         except PermissionError:
             shutil.copy2(path, target)
 
@@ -116,7 +117,9 @@ def _link(path: Path, target: Path) -> None:
 def main(project: str, what: str) -> None:
     """Make one of the two parts of a cut.
 
-    `staged` first deletes what a killed backup left.
+    Args:
+        project: The project's folder.
+        what: `staged`, which first deletes the cut of a killed backup, or `runs`.
     """
     if what == "staged":
         shutil.rmtree(Path(project) / CUT, ignore_errors=True)

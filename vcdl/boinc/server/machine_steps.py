@@ -14,7 +14,7 @@ from vcdl.errors import ServerError
 
 REDIS_FILE = Path("/etc/redis/vcdl.conf")
 _HOSTS = Path("/etc/hosts")
-"""Names the server's address for the doctor: until DNS follows, the name may lead elsewhere, or to a firewall."""
+"""It gets a line with the server's name, so that the doctor reaches this machine even before DNS leads to it."""
 _REDIS_CONFIG = Path("/etc/redis/redis.conf")
 _REDIS_INCLUDE = f"include {REDIS_FILE}\n"
 _KEEP = "--force-confold"
@@ -73,7 +73,7 @@ def link_command(python: Path) -> None:
     """Link the command `vcdl` to the VCDL of a Python."""
     temporary = texts.COMMAND.with_name(f".vcdl.{os.getpid()}")
     temporary.unlink(missing_ok=True)
-    # A link cannot be replaced in place. By a rename, the command exists at every moment.
+    # A new link is renamed over the old one, so that the command exists at every moment.
     temporary.symlink_to(python.parent / "vcdl")
     temporary.replace(texts.COMMAND)
 
@@ -84,7 +84,7 @@ def check_python(python: Path) -> None:
     Raises:
         ServerError: They cannot.
     """
-    # Every folder above counts: a virtual environment below /root cannot be entered by the project's user.
+    # All folders above it too: the project's user cannot enter a virtual environment below /root.
     for folder in (python.parent, *python.parent.parents):
         if folder.stat().st_mode & 0o005 != 0o005:
             raise ServerError(
@@ -105,11 +105,11 @@ def _install_packages(wanted: list[str]) -> None:
     system.run("apt-get", "update", "--quiet")
     names = []
     for each in system.packages_missing(wanted):
-        # Releases name some libraries differently. The first name that this release knows is taken; the last one is the
-        # fallback, whose error message names it.
+        # Releases name some libraries differently. The first name that this release has is installed. If it has none,
+        # apt is given the last name, and its error message contains that.
         known = [name for name in each.split("|") if system.succeeds("apt-cache", "show", name)]
         names += known[:1] or [each.split("|")[-1]]
-    options = ("-o", "DPkg::Lock::Timeout=600", "-o", f"Dpkg::Options::={_KEEP}")  # a fresh machine upgrades itself
+    options = ("-o", "DPkg::Lock::Timeout=600", "-o", f"Dpkg::Options::={_KEEP}")  # apt may be busy with an upgrade
     system.run("apt-get", *options, "install", "--quiet", "--yes", "--no-install-recommends", *names)
 
 
@@ -134,7 +134,7 @@ def _make_user(settings: ServerSettings) -> None:
     home.chmod(home.stat().st_mode | 0o111)
     system.run("usermod", "--append", "--groups", settings.user, texts.WEB_USER)
     if system.is_active("apache2"):
-        system.run("systemctl", "restart", "apache2")  # it learns of a group when it starts
+        system.run("systemctl", "restart", "apache2")  # it reads its groups when it starts
 
 
 def _start(unit: str) -> None:
@@ -147,9 +147,9 @@ def _has_grant(settings: ServerSettings) -> bool:
 
 
 def _grant(settings: ServerSettings) -> None:
-    """Grant the project's user access without a password: MariaDB takes the user from the kernel.
+    """Grant the project's user access without a password: MariaDB learns the user from the kernel.
 
-    The web server's user needs the password that is set later.
+    The web server's user logs in with the password that is set later.
     """
     who = f"'{settings.user}'@localhost"
     system.sql(
@@ -158,7 +158,7 @@ def _grant(settings: ServerSettings) -> None:
 
 
 def _is_redis_set() -> bool:
-    """Return whether Redis itself requires the password; its file alone may not have been loaded yet."""
+    """Return whether Redis requires the password; it is asked, because its file may not have been loaded yet."""
     included = _REDIS_CONFIG.is_file() and _REDIS_INCLUDE in _REDIS_CONFIG.read_text()
     if not included or not (password := redis_password()):
         return False
@@ -168,10 +168,10 @@ def _is_redis_set() -> bool:
 
 
 def _set_redis() -> None:
-    # Included and not edited, so that an upgrade of the package can replace the rest of the file.
+    # Our settings are in a file of their own, so that an upgrade of the package can replace Redis' file.
     if _REDIS_INCLUDE not in (text := _REDIS_CONFIG.read_text()):
         _REDIS_CONFIG.write_text(f"{text.rstrip()}\n{_REDIS_INCLUDE}")
-    # An existing password stays: stores of open jobs, and vcdl/environment, have it.
+    # An existing password stays, because open jobs and vcdl/environment contain it.
     set_redis_password(redis_password() or secrets.token_urlsafe(24))
 
 
@@ -208,5 +208,5 @@ def _set_firewall(rules: str) -> None:
     if _FIREWALL_INCLUDE not in text:
         _FIREWALL_CONFIG.write_text(f"{text.rstrip()}\n{_FIREWALL_INCLUDE}")
     system.run("systemctl", "enable", "--quiet", "nftables")
-    # Last: the step's question compares this file, so a killed step is not taken for done.
+    # Last, because the step's check compares this file, so that a killed step is repeated.
     files.write(_FIREWALL_FILE, rules.encode())

@@ -117,7 +117,7 @@ def is_healthy(settings: ServerSettings) -> bool:
 
 def complaints(settings: ServerSettings) -> list[str]:
     """Return the doctor's failures, each with its cure."""
-    # `true` hides the exit code, as a failure is the expected answer here, and both outputs are wanted.
+    # `true` hides the exit code, because the doctor is expected to fail here, and its output is wanted.
     script = f"{texts.COMMAND} project doctor --project-dir {settings.project} 2>&1; true"
     said = system.run("sh", "-c", script, user=settings.user).splitlines()
     failed = [number for number, line in enumerate(said) if line.startswith("failed")]
@@ -130,9 +130,9 @@ def enable_apache_site(settings: ServerSettings) -> None:
     """Let Apache serve the project."""
     system.run("a2enmod", "--quiet", *_MODULES)
     files.write(_SITES / f"{settings.name}.conf", _site(settings).encode())
-    # Apache answers requests under an unknown name by its first site, in the order of file names.
+    # Apache answers requests for an unknown name with its first site, in the order of file names.
     (_SITES / "000-default.conf").unlink(missing_ok=True)
-    # Before the restart: with a broken configuration Apache would stop serving what it serves now.
+    # Before the restart, because with a broken configuration Apache would stop and serve nothing.
     system.run("apache2ctl", "configtest")
     system.run("systemctl", "enable", "--quiet", "apache2")
     system.run("systemctl", "restart", "apache2")
@@ -165,18 +165,19 @@ def config_password(settings: ServerSettings) -> str:
 
 
 def _make_project(settings: ServerSettings) -> None:
-    """Make the project, replacing what a killed run of ours left of one."""
+    """Make the project, replacing an incomplete one of a killed run."""
     tools, mark = settings.boinc / "tools", ETC / f"{settings.name}.making"
     if not (tools / "make_project").is_file() or not (settings.boinc / "sched" / "feeder").is_file():
         raise ServerError(
-            f"{settings.boinc} is no built tree of BOINC's server (it lacks tools/make_project or sched/feeder): "
-            "docs/operator.md says how it is built"
+            f"{settings.boinc} is not a built tree of BOINC's server (it lacks tools/make_project or sched/feeder): "
+            "docs/operator.md says how to build it"
         )
-    # configure writes the folder of the build into the tools, which fail elsewhere with an error that does not name it.
+    # configure writes the build's folder into the tools. In any other folder they fail, with an error that does not
+    # name the cause.
     built_in = re.search(r'^TOP_BUILD_DIR = "(.*)"', (tools / "boinc_path_config.py").read_text(), re.M)
     if built_in and not (Path(built_in[1]) / "py").is_dir():
         raise ServerError(
-            f"{settings.boinc} was built as {built_in[1]}, and works there only: move it, or build it here"
+            f"{settings.boinc} was built as {built_in[1]}, and works only there: move it, or build it again"
         )
     lacking = [
         line.split()[0]
@@ -187,9 +188,9 @@ def _make_project(settings: ServerSettings) -> None:
         raise ServerError(
             f"{settings.boinc} was built for another system (here {', '.join(lacking)} is missing): build it here"
         )
-    # Only what a mark says was started by us may be deleted: --delete_prev_inst below removes folder and database.
+    # --delete_prev_inst below deletes folder and database, so an existing project needs a mark that we began it.
     if settings.project.exists() and not mark.exists():
-        raise ServerError(f"{settings.project} is there, and is no finished project: move it away, or choose --name")
+        raise ServerError(f"{settings.project} exists, and is not a complete project: move it away, or choose --name")
     mark.touch()
     again = ["--delete_prev_inst", "--drop_db_first"]
     system.run(
@@ -198,9 +199,7 @@ def _make_project(settings: ServerSettings) -> None:
         settings.name, settings.title, user=settings.user, cwd=tools,
     )  # fmt: skip
     if not is_made(settings):
-        raise ServerError(
-            f"make_project made no whole project in {settings.project}: run it by hand as {settings.user}"
-        )
+        raise ServerError(f"make_project did not complete {settings.project}: run it by hand as {settings.user}")
     mark.unlink()
 
 
@@ -219,10 +218,7 @@ def _is_closed(settings: ServerSettings) -> bool:
 
 
 def _opened(settings: ServerSettings) -> list[tuple[Path, int]]:
-    """Return the secrets that more users may read or write than should, with their modes.
-
-    A file that is missing here is skipped.
-    """
+    """Return the secrets that too many users may read or write, with their proper modes; missing files are skipped."""
     modes = {settings.project / name: mode for name, mode in _SECRETS.items()}
     return [(path, mode) for path, mode in modes.items() if path.exists() and path.stat().st_mode & 0o777 & ~mode]
 
@@ -292,7 +288,7 @@ def _start_units(settings: ServerSettings, again: Collection[str] = ()) -> None:
         files.write(path, text.encode())
     system.run("systemctl", "daemon-reload")
     system.run("systemctl", "enable", "--quiet", *names)
-    # One stop and one start, not a restart of each: the service is ordered after the daemons, and would start twice.
+    # One stop and one start instead of restarts: the service is ordered after the daemons, and would start twice.
     if stopped := {*again, *(path.name for path in changed)} & set(names):
         system.run("systemctl", "stop", *sorted(stopped))
     system.run("systemctl", "start", *names)
@@ -320,7 +316,7 @@ def _has_certificate(settings: ServerSettings) -> bool:
 
 def _sign_certificate(settings: ServerSettings) -> None:
     certificate, key = settings.certificate
-    if not (system.is_private(key) and _is_for(settings, certificate)):  # else it came with a backup
+    if not (system.is_private(key) and _is_for(settings, certificate)):  # otherwise it came with a backup
         make_certificate(settings, certificate, key)
     trust(settings)
 
@@ -352,7 +348,7 @@ def make_certificate(settings: ServerSettings, certificate: Path, key: Path) -> 
 
 
 def _order_certificate(settings: ServerSettings) -> None:
-    enable_apache_site(settings)  # by plain HTTP, through which Let's Encrypt asks
+    enable_apache_site(settings)  # over plain HTTP, which Let's Encrypt requests
     system.run(
         "certbot", "certonly", "--non-interactive", "--agree-tos", "--webroot", "--webroot-path", texts.ACME_FOLDER,
         "--domain", settings.host, "--email", settings.email, "--deploy-hook", "systemctl reload apache2",
@@ -361,7 +357,7 @@ def _order_certificate(settings: ServerSettings) -> None:
 
 def _site(settings: ServerSettings) -> str:
     part = files.read(settings.project / f"{settings.name}.httpd.conf") or b""
-    # Before Let's Encrypt has answered there is no certificate, and Apache does not start with a missing file.
+    # Until Let's Encrypt has answered there is no certificate, and Apache does not start if the file is missing.
     with_tls = settings.tls != NO_TLS and settings.certificate[0].is_file()
     return texts.site(settings, part.decode(), with_tls=with_tls, with_web=has_web())
 
@@ -374,7 +370,7 @@ def _is_served(settings: ServerSettings) -> bool:
 
 
 def _answers(url: str) -> bool:
-    """Return whether Apache serves the URL: it may have received a configuration without loading it."""
+    """Return whether Apache serves the URL; its configuration may be written but not loaded."""
     try:
         ask(url)
     except NoAnswer:

@@ -2,9 +2,9 @@
 
 python -m vcdl.boinc.server.reconcile PROJECT SECONDS_SINCE_THE_BACKUP
 
-The database of a backup is older than its journals by the minutes that the backup took. Without this, subtasks that
-ended in between would be sent once more, and trained in vain. And deadlines of unfinished tasks passed while there was
-no server: they are moved by the seconds since the backup.
+The database of a backup is older than its journals by the minutes that the backup took. Subtasks that ended in between
+would be sent and trained again for nothing, so their workunits are cancelled. Deadlines of unfinished tasks may have
+passed while there was no server, so they are extended by the seconds since the backup.
 """
 
 import sys
@@ -43,7 +43,11 @@ def reconcile(project: BoincProject, database: BoincDatabase) -> int:
 
 
 def move_deadlines(database: BoincDatabase, by_s: int) -> None:
-    """Extend the deadlines of unfinished tasks by the time in which hosts could report none.
+    """Extend the deadlines of unfinished tasks, since hosts could not report while there was no server.
+
+    Args:
+        database: BOINC's database.
+        by_s: Seconds by which each deadline is extended.
 
     Raises:
         GridError: The database cannot be used.

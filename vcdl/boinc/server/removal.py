@@ -20,7 +20,7 @@ def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator
     rotation = Path("/etc/logrotate.d") / settings.name
     site = Path("/etc/apache2/sites-enabled") / f"{settings.name}.conf"
     yield ServerStep("units stopped and removed", lambda: not _units(settings), lambda: _remove_units(settings))
-    yield ServerStep("Apache serves it no more", lambda: not site.exists(), lambda: stop_serving(settings))
+    yield ServerStep("Apache no longer serves it", lambda: not site.exists(), lambda: stop_serving(settings))
     yield ServerStep("log rotation removed", lambda: not rotation.exists(), rotation.unlink)
     if delete_project:
         yield ServerStep(
@@ -37,7 +37,7 @@ def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator
 
 
 def _units(settings: ServerSettings) -> list[Path]:
-    # With every option on, so that units of an earlier configuration are found too.
+    # With every option, so that units of an earlier configuration are found too.
     every = texts.units(replace(settings, backup_to="any"), with_web=True)
     return [path for path in every if path.exists()]
 
@@ -72,6 +72,6 @@ def _kept(settings: ServerSettings) -> list[Path]:
 
 
 def _forget(settings: ServerSettings) -> None:
-    # The settings file last: `uninstall` finds the project by it when it is run again.
+    # The settings file last, because a repeated `uninstall` finds the project by it.
     for path in sorted(_kept(settings), key=lambda path: path == settings.file):
         path.unlink()

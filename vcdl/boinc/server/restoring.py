@@ -1,7 +1,7 @@
 """Restore a backup on a new machine, or rehearse that next to a live project.
 
-A restore is an installation with additional steps in the middle: the project's files and its database, before anything
-serves. A freshly made project would answer a client by asking it to wait for an hour.
+A restore is an installation with additional steps in the middle: it restores the project's files and its database
+before the web server is started. A new, empty project would tell a client to wait for an hour.
 """
 
 import re
@@ -60,7 +60,11 @@ class Fetched:
         return [["gunzip", "--stdout", str(path)]]
 
     def unpack(self, name: str, target: Path) -> None:
-        """Unpack an archive of the backup into a folder. Raises ServerError."""
+        """Unpack an archive of the backup into a folder.
+
+        Raises:
+            ServerError: It is missing or damaged, or cannot be decrypted.
+        """
         into = [*_EXTRACT, str(target)]
         pipe([*self.reader(name), into])
 
@@ -78,7 +82,7 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
         half.mkdir(parents=True, mode=0o700)
         half.parent.chmod(0o700)
         vault.get(name, half)
-        # A fetched backup may be gigabytes. Its folder appears under its name only when it is complete, and is not
+        # A backup may have gigabytes. Its folder gets its name only when it is complete, so that a complete one is not
         # fetched again after a kill.
         half.rename(folder)
     manifest = BackupManifest.from_json((folder / MANIFEST).read_text(), name)
@@ -108,20 +112,33 @@ def fetched_for_a_while(vault: Vault, name: str, identity: Path | None) -> Itera
 
 
 def kept_settings(fetched: Fetched, boinc: Path, python: Path) -> ServerSettings:
-    """Return the settings of the server that made a backup, adapted to this machine. Raises ServerError."""
+    """Return the settings of the server that made a backup, adapted to this machine.
+
+    Args:
+        fetched: The backup.
+        boinc: BOINC's built server on this machine.
+        python: The Python of this machine's VCDL.
+
+    Raises:
+        ServerError: The backup contains no settings, or damaged ones.
+    """
     name = fetched.manifest.project
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
         fetched.unpack("machine", Path(folder))
         text = files.read(Path(folder) / settings_file(name).relative_to("/"))
     if text is None:
-        raise ServerError(f"the backup of {name} has no settings: install first, with the options of the first time")
+        raise ServerError(f"the backup of {name} has no settings: install first, with the options of that server")
     return replace(ServerSettings.from_json(text, name), boinc=boinc, python=python, python_before=None)
 
 
 def restore_steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
-    """Yield all steps of a restore. Raises ServerError if another project is in its place."""
+    """Yield all steps of a restore.
+
+    Raises:
+        ServerError: A project that this restore has not made is in its place.
+    """
     mark = _mark(settings)
-    # The mark distinguishes a restore that is continued from a project that must not be overwritten.
+    # The mark distinguishes a restore to continue from a project that must not be overwritten.
     if is_made(settings) and not mark.exists():
         raise ServerError(
             f"{settings.project} is there already: a restore would replace it. Take another machine, or remove it "
@@ -200,25 +217,24 @@ def _forget(settings: ServerSettings, fetched: Fetched) -> None:
 
 
 def _put_files(settings: ServerSettings, fetched: Fetched) -> None:
-    """Unpack the backup over the project that make_project has just made, and make all files its user's."""
+    """Unpack the backup over the project that make_project has just made, and give all files to the project's user."""
     project = settings.project
     for archive in _ARCHIVES:
         fetched.unpack(archive, project)
     system.run("chown", "--recursive", "--no-dereference", f"{settings.user}:{settings.user}", project)
     upload = project / "upload"
-    for number in range(1024):  # file_deleter misses a folder that is not there
+    for number in range(1024):  # file_deleter treats a missing one as an error
         (upload / f"{number:x}").mkdir(exist_ok=True)
     for folder in (upload, *upload.iterdir()):
         if folder.is_dir():
             system.own(folder, settings.user, 0o2770)
-    # Unpacked last, and then the settings are written again: those of the backup name the old machine's Python and
-    # BOINC.
+    # Last, and then our settings are written over those of the backup, which name the old machine's Python and BOINC.
     fetched.unpack("machine", Path("/"))
     files.write(settings.file, settings.to_json())
 
 
 def _load_database(fetched: Fetched, database: str) -> None:
-    """Load the database's dump; a half loaded database is dropped first.
+    """Load the dump of the database, after dropping the database of a killed restore.
 
     Raises:
         ServerError: MariaDB refuses it.

@@ -3,10 +3,10 @@
     keys/code_sign_private, code_sign_public          the pair in use
     keys/old_key_N, signature_N, signature_stripped_N an older public key, and the one in use signed with it
     keys/retired/NN/                                  the older pairs, so that the next key is signed with each of them
-    keys/next/                                        a change under way, from which a killed one continues
+    keys/next/                                        a change in progress, which continues after a kill
 
-A client accepts only a key that its present one has signed: the scheduler sends it the key in use, never one in
-between. So a client that missed two changes needs the newest key signed with its own. See decision 096.
+A client accepts a new key only with a signature by the key that it has. The scheduler sends it the key in use, never
+one in between. So a client that missed two changes needs the newest key signed with its own. See decision 096.
 """
 
 import os
@@ -67,13 +67,13 @@ class SigningKeys:
         """
         if not system.is_private(self.folder / _PRIVATE):
             raise ServerError(
-                f"{self.folder / _PRIVATE} is not there, or not for its owner alone; a key on a machine without "
-                "network is changed there, with --keys and --boinc"
+                f"{self.folder / _PRIVATE} is missing, or others may read it; change a key that is kept on a machine "
+                "without network there, with --keys and --boinc"
             )
         self._remove(self.next)
         retired = self.next / "retired"
         self._folder(retired)
-        # Oldest first, the pair in use last: numbers of files stay the same from one change to the next.
+        # Oldest first and the pair in use last, so that the numbers of files stay the same from one change to the next.
         pairs = [*sorted(self.retired.glob("*")), self.folder]
         for number, pair in enumerate(pairs):
             self._folder(retired / f"{number:02d}")
@@ -88,7 +88,7 @@ class SigningKeys:
             self._write(self.next / f"old_key_{number}", old.read_text())
             for kind, what in (("signature", "public"), ("signature_stripped", "stripped")):
                 self._write(self.next / f"{kind}_{number}", self._crypt("-sign", self.next / what, private))
-        # By a rename, as the last act: `is_ready` asks for this file.
+        # By a rename, and last, because `is_ready` checks for this file.
         os.replace(self.next / "public", self.next / _PUBLIC)
 
     def is_in_use(self) -> bool:
@@ -97,27 +97,27 @@ class SigningKeys:
     def put_in_use(self) -> None:
         """Put the prepared key in use.
 
-        Signatures first: without them the scheduler would ask clients to re-attach.
+        Its signatures are written first: without them the scheduler would ask clients to attach again.
         """
         found = sorted(path.name for path in self.next.iterdir() if _OLD.fullmatch(path.name))
         for name in found:
             self._write(self.folder / name, (self.next / name).read_text())
         for path in self.folder.iterdir():
-            if _OLD.fullmatch(path.name) and path.name not in found:  # nothing signs the new key with its private half
+            if _OLD.fullmatch(path.name) and path.name not in found:  # its private half did not sign the new key
                 path.unlink()
         for name in (_PRIVATE, _PUBLIC):
             self._write(self.folder / name, (self.next / name).read_text())
 
     def end(self) -> None:
         """Move the former pair to keys/retired; the change is complete."""
-        # Absent after a kill between the rename and the removal below.
+        # It is missing after a kill between the rename and the removal below.
         if (self.next / "retired").is_dir():
             self._remove(self.retired)
             os.rename(self.next / "retired", self.retired)
         self._remove(self.next)
 
     def forget(self) -> int:
-        """Delete the private halves of the retired keys; returns their number."""
+        """Delete the retired keys, shredding their private halves, and return the number of those."""
         found = sorted(self.retired.glob(f"*/{_PRIVATE}"))
         for path in found:
             system.run("shred", "--remove", path, user=self.user)
@@ -154,8 +154,8 @@ def keys_of(settings: ServerSettings) -> SigningKeys:
 def signing_steps(settings: ServerSettings) -> Iterator[ServerStep]:
     """Yield the steps that rotate the code signing key.
 
-    The project is stopped meanwhile: a client with the new key accepts no file that the old one signed, and install
-    publishes the client anew.
+    The project is stopped meanwhile, because a client with the new key accepts no file that the old one signed. Install
+    publishes the client's files with new signatures.
     """
     keys = keys_of(settings)
     yield ServerStep("new code signing key, signed with each older one", keys.is_ready, keys.make_ready)
@@ -198,15 +198,15 @@ def next_certificate(settings: ServerSettings) -> Path | None:
     """
     if settings.tls != SELF_SIGNED:
         raise ServerError(
-            "--tls changes a self-signed certificate; certbot renews those of Let's Encrypt, and your "
-            "own files you replace, and run `systemctl reload apache2`"
+            "--tls changes self-signed certificates only: certbot renews those of Let's Encrypt; for your "
+            "own certificate, replace the files and run `systemctl reload apache2`"
         )
     certificate, key = settings.certificate
     after, after_key = (path.with_name(f"{path.name}.next") for path in (certificate, key))
     if not after.exists():
         make_certificate(settings, after, after_key)
         return after
-    # The key first. After a kill in between, the next call finds only the certificate left to replace.
+    # The key first: after a kill in between, the next call replaces the certificate.
     if after_key.exists():
         os.replace(after_key, key)
     os.replace(after, certificate)

@@ -38,10 +38,7 @@ class ServerSettings:
     redis: bool = False
     firewall: bool = False
     backup_to: str = ""
-    """Place of backups: a folder, or s3:
-
-    BUCKET/PREFIX; empty: no timer makes backups.
-    """
+    """Place of nightly backups: a folder or s3://BUCKET/PREFIX; empty: no timer makes backups."""
     backup_for: str = ""
     """Comma-separated recipients of age or gpg; empty: backups are not encrypted."""
     python: Path = Path(sys.executable)
@@ -56,10 +53,10 @@ class ServerSettings:
             ServerError: A setting is wrong, or two do not fit each other.
         """
         if not _NAME.fullmatch(self.name):
-            raise ServerError(f"--name {self.name}: give 1 to 16 small letters, digits and _, a letter first")
+            raise ServerError(f"--name {self.name}: give 1 to 16 lower-case letters, digits and _, a letter first")
         if not (_HOST.fullmatch(self.host) or is_address(self.host)):
             raise ServerError(
-                f"--host {self.host}: give a full name with a dot, or an IP address: clients take no other"
+                f"--host {self.host}: give a full name with a dot, or an IP address: clients accept no other"
             )
         if not re.fullmatch(r"\S*@\S*", self.email):
             raise ServerError(f"--email {self.email}: give the address of the person who looks after the server")
@@ -108,7 +105,15 @@ class ServerSettings:
 
     @classmethod
     def from_json(cls, text: bytes, name: str) -> Self:
-        """Decode the settings file `name`. Raises ServerError."""
+        """Decode a settings file.
+
+        Args:
+            text: The file's content.
+            name: The file, for messages.
+
+        Raises:
+            ServerError: The content is damaged, or from another version of VCDL.
+        """
         try:
             raw: dict[str, Any] = json.loads(text)
             if raw.pop("format") != _FORMAT:
@@ -121,7 +126,7 @@ class ServerSettings:
         return settings
 
     def changed(self, wishes: Mapping[str, Any]) -> Self:
-        """Return the settings with those of `wishes` that are not None."""
+        """Return the settings, changed by those of the operator's options that are not None."""
         return replace(self, **{key: value for key, value in wishes.items() if value is not None})
 
 
@@ -152,7 +157,7 @@ def installed(name: str | None = None) -> ServerSettings:
     if not names:
         raise ServerError(
             f"no server is installed here (there is nothing in {ETC}): `vcdl server install` makes one, "
-            "and `vcdl server adopt` takes one that was made by hand"
+            "and `vcdl server adopt` adds one that was made by hand"
         )
     if len(names) > 1:
         raise ServerError(f"several projects are here ({', '.join(names)}): say which with --name")

@@ -13,14 +13,23 @@ _PROGRAM = Path("tools/sign_executable")
 
 
 def sign(folder: Path, key: Path, boinc: Path) -> list[Path]:
-    """Write a .sig next to each file below `folder` that has none, and return the signed files. Raises ServerError."""
+    """Write a .sig next to each file of an app version that has none, and return the signed files.
+
+    Args:
+        folder: A copy of apps/vcdl/N.NN of the project.
+        key: The private key.
+        boinc: A built tree of BOINC's server.
+
+    Raises:
+        ServerError: A file is missing, the key is readable by others, or BOINC's program failed.
+    """
     program = boinc / _PROGRAM
     if not folder.is_dir():
-        raise ServerError(f"there is no folder {folder}: bring apps/vcdl/N.NN of the project")
+        raise ServerError(f"there is no folder {folder}: copy apps/vcdl/N.NN of the project there")
     if not program.is_file():
         raise ServerError(f"{boinc} has no {_PROGRAM}: give a built tree of BOINC's server")
     if not system.is_private(key):
-        raise ServerError(f"{key} is not there, or not for its owner alone: `chmod 600 {for_shell(key)}`")
+        raise ServerError(f"{key} is missing, or others may read it: `chmod 600 {for_shell(key)}`")
     wanted = [
         path
         for path in sorted(folder.rglob("*"))

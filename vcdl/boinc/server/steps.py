@@ -1,7 +1,7 @@
 """The steps of an installation, and the runner that carries them out.
 
-Each step can tell whether it is done. A step that was killed half way is not done, and is repeated; so any run may be
-killed, and the next completes it.
+Each step can check whether it is done. A step that was killed half way fails its check, and is repeated. So a run may
+be killed at any moment, and the next run completes it.
 """
 
 import time
@@ -15,7 +15,7 @@ from vcdl.errors import ServerError
 
 @dataclass(frozen=True)
 class ServerStep:
-    """A condition that a server must meet: a check, and the act that establishes it."""
+    """A condition that a server must meet: a check, and the action that makes it true."""
 
     what: str
     is_so: Callable[[], bool]
@@ -25,8 +25,12 @@ class ServerStep:
 def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator[str]:
     """Carry out the steps that are not done, in order; yield a line for each step: `unchanged`, `to do` or `done`.
 
+    Args:
+        steps: The steps.
+        dry_run: Whether only to report what would be done.
+
     Raises:
-        ServerError: A step is still not done after its act. Errors of a step pass through.
+        ServerError: A step's check still fails after its action. Errors of a step pass through.
     """
     for step in steps:
         if step.is_so():
@@ -50,7 +54,7 @@ def file_step(what: str, path: Path, content: bytes) -> ServerStep:
 
 
 def always(what: str, do: Callable[[], object]) -> ServerStep:
-    """Return a step that every run carries out: it is cheap, or nothing shows whether it is done."""
+    """Return a step that every run repeats, because it is cheap, or nothing shows whether it is done."""
     done: list[bool] = []
 
     def make_so() -> None:

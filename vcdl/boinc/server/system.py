@@ -43,7 +43,7 @@ def run(
         ServerError: The command fails, and `fails` is false.
     """
     words = [str(word) for word in command]
-    # Before the user is made, every question about what belongs to them has the answer "not so".
+    # Before the user exists, a check of something that belongs to the user fails; it must not raise.
     if fails and not has_user(user):
         return ""
     who = user_of(user)
@@ -80,7 +80,11 @@ def is_active(*units: str) -> bool:
 
 
 def sql(statements: str, database: str = "") -> str:
-    """Run statements as MariaDB's root and return their rows: a line each, separated by tabs. Raises ServerError."""
+    """Run statements as MariaDB's root, and return a line for each row, with tabs between the columns.
+
+    Raises:
+        ServerError: A statement failed.
+    """
     return run("mariadb", "--batch", "--skip-column-names", *([database] if database else []), stdin=statements)
 
 
@@ -112,7 +116,7 @@ def in_group(user: str, group: str) -> bool:
 
 
 def environment(who: pwd.struct_passwd) -> dict[str, str]:
-    """Return the environment of a command: that of a login, and this process' settings of proxies and certificates."""
+    """Return the environment of a command: that of a login, plus this process' proxies and certificates."""
     kept = ("PIP_CERT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
     passed = {name: os.environ[name] for name in kept if name in os.environ}
     # Set explicitly: sudo and cron pass on the caller's HOME and a PATH without sbin.
@@ -150,7 +154,7 @@ def check_root() -> None:
 
 
 def packages_missing(wanted: Sequence[str]) -> list[str]:
-    """Return the Debian packages among these that are not installed; of `a|b` one is enough."""
+    """Return those of some Debian packages that are not installed; for `a|b`, either one is enough."""
     listed = run("dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", fails=True)
     there = {line.split()[0] for line in listed.splitlines() if line.endswith(" installed")}
     return [each for each in wanted if there.isdisjoint(each.split("|"))]

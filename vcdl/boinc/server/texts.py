@@ -38,7 +38,7 @@ TimeoutStopSec=150
 
 
 def web_unit(settings: ServerSettings) -> str:
-    """Return the unit of the service. Its output contains a login code, so no log may keep it."""
+    """Return the unit of the service. Its output contains a login code, so it is not logged."""
     tls = f" --port {SERVICE_PORT} --path {service_path(settings.url)} --behind-tls" if settings.tls else ""
     return _lasting(
         settings,
@@ -155,7 +155,7 @@ def site(settings: ServerSettings, project_part: str, *, with_tls: bool, with_we
         ServerError: The certificate's settings are wrong.
     """
     lines = [line.strip() for line in project_part.splitlines()]
-    if strange := [line for line in lines if line and not _SITE_LINE.match(line)]:  # root will let Apache read this
+    if strange := [line for line in lines if line and not _SITE_LINE.match(line)]:  # Apache will obey it as root
         raise ServerError(f"{settings.project}/{settings.name}.httpd.conf: {strange[0][:80]!r} is not make_project's")
     body = "\n".join(f"    {line}" for line in lines if line and not line.startswith("#"))
     if not with_tls:
@@ -188,7 +188,7 @@ def redis_settings(password: str) -> str:
 def firewall(ssh_port: int) -> str:
     """Return the rules of nftables: a table of its own that admits ssh, HTTP, HTTPS and ICMP.
 
-    Protocols are given as numbers, 1 and 58: a small Debian does not know their names.
+    Protocols are given by number (1: ICMP, 58: ICMPv6), as a minimal Debian does not know the names.
     """
     ports = ", ".join(str(port) for port in sorted({22, ssh_port, 80, 443}))
     return f"""\

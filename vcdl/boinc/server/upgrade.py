@@ -25,22 +25,27 @@ from vcdl.errors import ServerError
 from vcdl.files.children import python_command
 
 BEFORE = WORK / "before-upgrade"
-"""The folder of the backup that an upgrade makes first."""
+"""The place of the backup that an upgrade makes first."""
 _MARK = "vcdl-is-complete"
 FOLLOW = r"""sed -i -E -e '/^\$config = get_config\(\);$/d' \
     -e 's/parse_config\((get_config\(\)|\$config) *, *"<([a-z_]+)>"\)/project_config_val("\2")/g' \
     -e 's/parse_bool\(\$config *, *"([a-z_]+)"\)/project_config_bool("\1")/g' project/*.inc user/index.php"""
 """Commands that adapt a project's own pages to BOINC after server release 1.6.2, which removed get_config.
 
-BOINC's upgrade leaves those pages as they are. They call the removed function, and the start page, at which clients
-attach, every other page and upgrade_db.php fail on that.
+BOINC's upgrade does not change those pages, and they call the removed function. So every page fails, including the
+start page, at which clients attach, and upgrade_db.php.
 """
 
 
 def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
     """Upgrade, yielding lines, and undo the upgrade if the new version does not work.
 
-    For example, it is undone if the doctor reports a failure.
+    It is also undone if the doctor reports a failure afterwards.
+
+    Args:
+        settings: The server's settings.
+        source: A wheel or a checkout of VCDL.
+        boinc: A newer, built tree of BOINC's server; None: BOINC is not upgraded.
 
     Raises:
         ServerError: The upgrade failed, whether or not it was undone.
@@ -49,13 +54,13 @@ def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Itera
         yield from carry_out(upgrade_steps(settings, source, boinc))
     except ServerError as error:
         now = installed(settings.name)
-        # The settings are switched first, so they show whether anything was switched.
-        if now.python == settings.python:  # nothing was switched
+        # A switch writes the settings first, so they show whether there is anything to undo.
+        if now.python == settings.python:
             raise
         yield f"the upgrade failed: {error}"
         yield "going back to the previous version"
         yield from carry_out(back_steps(now))
-        kept = f"; BOINC and its database stay as they are now, and the backup in {BEFORE} leads back" if boinc else ""
+        kept = f"; BOINC and its database stay upgraded: the backup in {BEFORE} has the old ones" if boinc else ""
         raise ServerError(f"the upgrade failed and was undone{kept}. The cause: {error}") from None
 
 
@@ -64,8 +69,8 @@ def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> 
     folder = _folder(source)
     new = switched(settings, folder / "bin" / "python", boinc or settings.boinc)
     yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source, settings.python))
-    # With the new version, and before the backup and the switch: a job that it cannot read would stand still
-    # afterwards.
+    # Checked with the new version, before the backup and the switch, because a job that it cannot read would make no
+    # progress afterwards.
     yield always("each open job opens with it", lambda: _check_jobs(new))
     yield always(f"backup in {BEFORE}", lambda: _back_up(settings))
     if boinc:
@@ -87,7 +92,7 @@ def back_steps(settings: ServerSettings) -> Iterator[ServerStep]:
     """
     before = settings.python_before
     if before is None or not before.exists():
-        raise ServerError("there is no version to go back to: `vcdl server upgrade SOURCE` takes any")
+        raise ServerError("there is no version to go back to: `vcdl server upgrade SOURCE` installs any version")
     yield from switch_steps(replace(settings, python=before, python_before=settings.python))
 
 
@@ -113,28 +118,30 @@ def _make(folder: Path, source: str, before: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     system.run(*python_command("venv", folder, python=getattr(sys, "_base_executable", None)))
     pip = python_command("pip", python=folder / "bin/python")
-    # Most packages are the same in both versions: links take 13 s for 2.9 GB in place of pip's four to ten minutes
+    # Most packages are the same in both versions. Links take 13 s for 2.9 GB, instead of pip's four to ten minutes
     # (docs/measured/server.md).
     if shared(before.parent.parent, folder):
-        system.run(*pip, "uninstall", "--quiet", "--yes", "vcdl")  # else one of the same number would stay
+        system.run(*pip, "uninstall", "--quiet", "--yes", "vcdl")  # otherwise pip keeps one of the same number
     system.run(*pip, "install", "--quiet", f"{source}[{','.join(_extras())}]")
     system.run(folder / "bin/vcdl", "--version")
-    # Last, as the step's question: a folder without it is made from scratch.
+    # Last, because the step checks for this file: a folder without it is built from scratch.
     (folder / _MARK).touch()
 
 
 def shared(before: Path, folder: Path) -> bool:
     """Link the packages of another virtual environment of the same Python into a new one.
 
+    pip replaces files and never writes into them, so the environments stay independent.
+
     Returns:
-        whether that was possible. pip replaces files and never writes into them, so the environments stay independent.
+        Whether that was possible.
     """
     for old in (before / "lib").glob("python*/site-packages"):
         new = folder / "lib" / old.parent.name / old.name
         if new.is_dir():
             whole = new.with_name("whole")
             try:
-                # Next to the final name first, so that a kill leaves a complete folder or none under that name.
+                # Under another name first, so that after a kill the folder is complete or missing.
                 shutil.copytree(old, whole, symlinks=True, copy_function=os.link)
             except OSError:  # another disk
                 shutil.rmtree(whole, ignore_errors=True)
@@ -179,11 +186,11 @@ def _stop(settings: ServerSettings) -> None:
 
 
 def _upgrade_boinc(settings: ServerSettings) -> None:
-    """Run BOINC's two upgrade programs; the second one's question is answered yes."""
+    """Run BOINC's two upgrade programs, and answer their questions with yes."""
     _stop(settings)
     tools = settings.boinc / "tools"
     system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")
-    # After the files and before the database: upgrade_db.php itself includes the pages that call the removed functions.
+    # After the files, and before the database: upgrade_db.php itself includes the pages that call removed functions.
     if "function parse_config" not in (settings.project / "html/inc/util_basic.inc").read_text():
         system.run("sh", "-c", FOLLOW, user=settings.user, cwd=settings.project / "html")
     ops = settings.project / "html/ops"

@@ -21,7 +21,7 @@ _FORMAT = 1
 _STAMP = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<project>[a-z0-9_]+)-(?P<stamp>\d{8}T\d{6}Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-"""Names that lead out of no folder and are safe in a statement of SQL."""
+"""Names that cannot lead out of a folder, and are safe in SQL statements."""
 _NEWEST, _DAYS, _WEEKS, _MONTHS = 3, 7, 5, 12
 
 
@@ -54,9 +54,9 @@ class BackupManifest:
         """
         try:
             manifest = cls(**json.loads(text))
-            # The manifest comes from a place that others may write to, and its names become paths and SQL.
+            # Others may be able to write to the place, and the manifest's names become paths and SQL.
             if not all(map(_PLAIN.fullmatch, (manifest.project, *manifest.files, *manifest.runs))):
-                raise ValueError("a name that leads elsewhere")
+                raise ValueError("it contains an unsafe name")
         except (ValueError, TypeError, RecursionError) as error:
             raise ServerError(
                 f"the {MANIFEST} of {where} cannot be read ({error}): choose another backup with --backup NAME"
@@ -91,7 +91,7 @@ def _times_of(names: Iterable[str]) -> dict[str, datetime]:
     """Return the times of those names that are of backups, oldest first."""
     times = {}
     for name in filter(_NAME.fullmatch, names):
-        with suppress(ValueError):  # others may write to the place, also a name with a 13th month
+        with suppress(ValueError):  # others may write there, even a name with a 13th month
             times[name] = datetime.strptime(name.rpartition("-")[2], _STAMP).replace(tzinfo=UTC)
     return dict(sorted(times.items(), key=lambda item: item[1]))
 
@@ -141,7 +141,7 @@ class FolderVault(Vault):
         target, half = self._folder / name, self._folder / f".{name}.tmp"
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # A backup runs under a lock, so any temporary folder of this project is from a killed one.
+            # A backup runs under a lock, so any temporary folder of this project is one of a killed backup.
             for killed in self._folder.glob(f".{name.rpartition('-')[0]}-*.tmp"):
                 shutil.rmtree(killed)
             half.mkdir(mode=0o700)
@@ -150,7 +150,7 @@ class FolderVault(Vault):
             half.rename(target)
         except OSError as error:
             shutil.rmtree(half, ignore_errors=True)
-            raise ServerError(f"{self._folder} took no backup: {error.strerror or error}") from None
+            raise ServerError(f"the backup cannot be stored in {self._folder}: {error.strerror or error}") from None
 
     def get(self, name: str, folder: Path) -> None:
         try:
