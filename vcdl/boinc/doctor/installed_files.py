@@ -83,9 +83,8 @@ def templates(installation: Installation) -> Iterator[Finding]:
             "belongs to VCDL, install VCDL again",
         )
     elif not installation.project.templates.is_dir() or not os.access(installation.project.templates, os.W_OK):
-        yield failed(
-            "templates/ is missing or not writable", f"mkdir -p {installation.project.templates}; chmod u+rwx it"
-        )
+        templates = installation.project.templates
+        yield failed("templates/ is missing or not writable", f"mkdir -p {templates}; chmod u+rwx {templates}")
     else:
         yield ok(f"{len(paths)} in order")
 

@@ -126,7 +126,7 @@ class Removal:
             yield f"removed {self.project.shown(path)}"
         self._remove_empty_folders()
         if self.runs:
-            yield f"kept vcdl/runs with {self.runs} jobs: delete it if you do not need them (as --delete-runs does)"
+            yield f"kept vcdl/runs with {self.runs} jobs: delete the folder if you do not need them"
         if self.kept_on_clients or ClientRows(database).not_told():
             yield "left files of VCDL on clients: they stay there until the client resets or leaves the project"
 
