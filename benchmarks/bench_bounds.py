@@ -28,13 +28,13 @@ from vcdl.journal.events import WorkunitCreated, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
-from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, opened_fold
+from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, open_fold
 from vcdl.models.footprint import Footprint
 from vcdl.rules.forecast import Forecast
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
-from vcdl.run.store_claim import asked_settings, store_address
+from vcdl.run.store_claim import requested_settings, store_address
 from vcdl.stores import FileStore, Fold
 from vcdl.trust.bounds import Bounds
 from vcdl.trust.contract import UploadFacts
@@ -96,7 +96,7 @@ class Folding:
         return (time.process_time() - begun_s) / waiting
 
     def _begin(self, number: int, staleness: int) -> StreamedUpload:
-        return opened_fold(
+        return open_fold(
             self._folder / f"{number % UPLOADS}.h5",
             self._folder / "base.h5",
             self._settings,
@@ -132,7 +132,7 @@ class Serving:
             store_key="bench",
             footprint=Footprint(1.0, 1.0, steps.layout.size),
             own_step=steps.bounds.first_row if trust == "strangers" else (),
-            store=store_address(asked_settings(job, self._folder), self._folder),
+            store=store_address(requested_settings(job, self._folder), self._folder),
         )
         Journal.at(self._folder.journal_file).close()
         prepared.write(self._folder)

@@ -110,14 +110,14 @@ def _fitted(job_file: Path, seed: int, rate: float) -> float:
     from vcdl.data import load_dataset
     from vcdl.data.rows import first_of
     from vcdl.job import load_job
-    from vcdl.models.fitted import fitted
+    from vcdl.models.fitted import build_fitted
     from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.wire.normalise import normalise
     from vcdl.wire.weights import assign, assign_frozen
 
     job = load_job(job_file, [f"seed={seed}"], slots=2)
     keras.utils.set_random_seed(seed)
-    fit = fitted(job, load_data_with_model_classes(job, partial(load_dataset, seed=seed)))
+    fit = build_fitted(job, load_data_with_model_classes(job, partial(load_dataset, seed=seed)))
     model = load_model(fit.model.json)
     assign(model, fit.model.weights)
     assign_frozen(model, fit.model.frozen)

@@ -32,7 +32,7 @@ from tests.store_servers import start_mariadb
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.boinc.runtime.platforms import LINUX
 from vcdl.client.model import load_model
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model_json, initial_weights
 from vcdl.wire.params import ParamsHeader
@@ -144,7 +144,7 @@ class Bench:
             (folder / name).chmod(mode)
         self._project.update_versions()
         for name in ("vcdl_in.xml", "vcdl_out.xml"):
-            text = (shipped("templates") / name).read_text().replace("@max_nbytes@", "100000000")
+            text = (shipped_folder("templates") / name).read_text().replace("@max_nbytes@", "100000000")
             (self._project.path / "templates" / name).write_text(text)
 
     def _write_inputs(self) -> list[str]:

@@ -24,7 +24,7 @@ from vcdl.local.run import run_locally
 from vcdl.planner.deadline import RESTART_S, DeadlineTask, follow, uniform_progress
 from vcdl.planner.forecast import Choice, Work, forecast, undisturbed_s
 from vcdl.planner.throughput import HostType, Servers, Subtask
-from vcdl.profile.measure import measured_here
+from vcdl.profile.measure import profile_here
 from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types, planned_work
 from vcdl.profile.stages import RunProfile
 from vcdl.run.folder import RunFolder
@@ -109,7 +109,7 @@ def local(epochs: int) -> Iterator[tuple[str, float, float]]:
                         "stop.target_accuracy=null",
                     ],
                 )
-                measured = alone.submit(measured_here, job).result()
+                measured = alone.submit(profile_here, job).result()
                 work = planned_work(measured, job.subtasks, mean_subtask(measured.total()), job.data.shards)
                 predicted_s = undisturbed_s(work, measured_types(measured), measured_servers(measured, 1))
                 yield (

@@ -18,7 +18,7 @@ from vcdl.job.schema import GridSettings
 from vcdl.pool.grid import PoolGrid
 from vcdl.pool.mailboxes import PoolFolder
 from vcdl.pool.pilot import Pilot
-from vcdl.run.staging import staged
+from vcdl.run.staging import stage
 from vcdl.wire.workunit import WorkunitName
 
 
@@ -41,7 +41,7 @@ def measure(pilots: int, subtasks: int) -> None:
             scratch.mkdir()
             worker = LightWorker(served.prepared.layout.fingerprint)
             flying.append(Pilot(f"p{number}", pool, worker, scratch, 600.0, print))
-        template = staged(served.run, WorkunitName(served.run.name, 1, 0, 0, 0), 1.0)
+        template = stage(served.run, WorkunitName(served.run.name, 1, 0, 0, 0), 1.0)
         grid_s, done, created = 0.0, 0, 0
         while done < subtasks:
             for pilot in flying:

@@ -26,8 +26,8 @@ import numpy as np
 from benchmarks.naive_loops import ALPHA, naive_mysql, naive_redis
 from benchmarks.private_servers import private_mariadb, private_redis
 from vcdl.checks import UploadCheck
-from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, opened_fold
-from vcdl.report.wording import grouped
+from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, open_fold
+from vcdl.report.wording import group_digits
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores.base import Fold, WeightStore
 from vcdl.stores.open import open_store
@@ -124,7 +124,7 @@ class _Uploads:
             FoldSettings(self._layout, VcAsgd(alpha=float(ALPHA)), Own().measurement),
             UploadFacts(1, staleness, 1, 1.0),
         )
-        return opened_fold(path, None, settings, facts, judge=self._check.judge)
+        return open_fold(path, None, settings, facts, judge=self._check.judge)
 
 
 def bench_store(params: int, rounds: int, say: Callable[[str], None]) -> StoreBench:
@@ -308,7 +308,7 @@ def _with_targets(bench: StoreBench) -> StoreBench:
 
 def lines_of(bench: StoreBench) -> list[str]:
     """The table as lines."""
-    lines = [f"ms per update of {grouped(bench.params)} weights, median of {bench.rounds}", ""]
+    lines = [f"ms per update of {group_digits(bench.params)} weights, median of {bench.rounds}", ""]
     lines += [f"{'':<22}{'waiting':>8}{'ms':>10}{'/ naive':>10}{'/ floor':>10}"]
     floor = bench.ms("memory floor", "", WAITING)
     for row in bench.rows:
@@ -327,7 +327,7 @@ def lines_of(bench: StoreBench) -> list[str]:
         mysql, redis = bench.ms(case, "mysql", waiting), bench.ms(case, "redis", waiting)
         if mysql and redis:
             lines.append(f"MySQL / Redis, {case}, {waiting} waiting: {mysql / redis:.1f}")
-    of_others = "" if bench.params == PAPER_PARAMS else f", set for {grouped(PAPER_PARAMS)} weights"
+    of_others = "" if bench.params == PAPER_PARAMS else f", set for {group_digits(PAPER_PARAMS)} weights"
     lines += ["", f"targets{of_others}", ""]
     for target in bench.targets:
         verdict = "met    " if target.is_met else "MISSED "

@@ -15,7 +15,7 @@ from vcdl.client.model import load_model
 from vcdl.data import load_dataset
 from vcdl.data.rows import in_memory
 from vcdl.job import load_job
-from vcdl.models.fitted import fitted
+from vcdl.models.fitted import build_fitted
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import assign, assign_frozen
 
@@ -29,7 +29,7 @@ def main() -> None:
     imported_s = time.perf_counter() - begin_s
     keras.utils.set_random_seed(job.seed)
     dataset = load_dataset(job.data, job.seed)
-    fit = fitted(job, dataset)
+    fit = build_fitted(job, dataset)
     norm = fit.normalisation
     model = load_model(fit.model.json)
     assign(model, fit.model.weights)

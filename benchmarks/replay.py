@@ -37,7 +37,7 @@ def replay(
     from vcdl.job.update import RULES
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import write_summary
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.run.folder import RunFolder
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.prepared import Prepared
@@ -60,14 +60,14 @@ def replay(
     else:
         for line in _lines(replayed):
             click.echo(line)
-        click.echo(f"summary {shown(file)}")
+        click.echo(f"summary {display_path(file)}")
     return ExitCode.OK
 
 
 def _summary(folder: "RunFolder", job: "Job", replayed: "Replayed") -> dict[str, Any]:
     return {
         "run": folder.path.name,
-        "update": job.resolved()["update"],
+        "update": job.to_plain_values()["update"],
         "is_the_runs_own": replayed.is_the_runs_own,
         "epochs": [_finite(compared) for compared in replayed.epochs],
         "final": {compared.split.removeprefix("final_"): _finite(compared) for compared in replayed.final},

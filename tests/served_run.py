@@ -19,7 +19,7 @@ from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
-from vcdl.run.store_claim import asked_settings, store_address
+from vcdl.run.store_claim import requested_settings, store_address
 from vcdl.stores import WeightStore
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
 from vcdl.wire.workunit import Normalisation, Workunit, WorkunitName
@@ -74,7 +74,7 @@ class ServedRun:
             store_key=f"served-{path.name}",
             footprint=Footprint(1.0, 1.0, initial.size),
             own_step=(),
-            store=store_address(asked_settings(job, folder), folder),
+            store=store_address(requested_settings(job, folder), folder),
         )
         Journal.at(folder.journal_file).close()
         prepared.write(folder)

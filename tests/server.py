@@ -22,7 +22,7 @@ from vcdl.rules.base import Rule, Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.run.run import Run, expected_of
+from vcdl.run.run import Run, read_expected
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights
 from vcdl.wire.workunit import PLAIN, Named, Normalisation, Training, Transport, WorkunitName
 
@@ -48,7 +48,7 @@ class FusedRun(Run):
     def store(self, journal: Journal | None = None) -> FusedStore:
         store = FusedStore(self.folder.store, self.layout.size, self.rule.state)
         if journal is not None:
-            store.expected = partial(expected_of, journal)
+            store.expected = partial(read_expected, journal)
         return store
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.places import ROOT
 
 _STARTS = ("vcdl ", "rm ", "mv ", "cp ", "chmod ", "chown ", "sudo ", "ls ", "cd ", "kill ", "iconv ", "pip ")
-_QUOTES = {"quote", "quoted", "for_shell"}
+_QUOTES = {"quote", "quote_path", "for_shell"}
 _PLAIN = {
     "name", "client.name", "server", "pid", "names[0]", "self.name", "template", "folder.kind.begun_by",
     "kind.begun_by", "job['name']", "self.extra", "extra", "file.suffix", "settings.name", "job.name",

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.checks.upload_reader import opened_upload
+from vcdl.checks.upload_reader import open_upload
 from vcdl.codecs.encoding import Encoding
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
@@ -21,6 +21,6 @@ def header_of(workunit: str, layout: str, **described: Any) -> UpdateHeader:
 def read_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Vector:
     """All weights of an upload, shape (n,). Raises Refused."""
     weights = np.empty(encoding.layout.size, np.float32)
-    with opened_upload(path, encoding, base) as upload:
+    with open_upload(path, encoding, base) as upload:
         upload.read(0, weights)
     return weights

@@ -64,7 +64,7 @@ def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
     from benchmarks.experiments import experiment as named
     from benchmarks.experiments.written import ResultFiles
     from vcdl.errors import folder_errors
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
 
     chosen = named(wanted.name)
     files = ResultFiles((wanted.docs or wanted.out).resolve(), wanted.name)
@@ -74,7 +74,7 @@ def experiment(wanted: Wanted, as_json: bool = False) -> ExitCode:
     if as_json:
         click.echo(files.figures.read_text(encoding="utf-8"), nl=False)
     else:
-        for line in (*lines, "", f"report {shown(files.report)}"):
+        for line in (*lines, "", f"report {display_path(files.report)}"):
             click.echo(line)
     return ExitCode.OK
 
@@ -83,9 +83,9 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
     from benchmarks.experiments.conduct import conduct
     from benchmarks.experiments.measured import measured
     from benchmarks.experiments.planned_run import planned_runs
-    from vcdl.files.shipped import shipped
+    from vcdl.files.shipped import shipped_folder
 
-    job_file = wanted.job_file or shipped("examples") / "fashion_mnist.yaml"
+    job_file = wanted.job_file or shipped_folder("examples") / "fashion_mnist.yaml"
 
     def made(experiment: "Experiment", seeds: Sequence[int]) -> list["RunFigures"]:
         runs = planned_runs(

@@ -144,7 +144,7 @@ class HostileRun(VirtualRun):
 
     def _work(self, run: Run, clients: Clients) -> TrainedWork:
         data = PoisonedData(run.folder.path / FOLDER, run.shard_files)
-        return HostileWork(self._hosts, data, run.job.subtasks, self._training, *self._trained(run))
+        return HostileWork(self._hosts, data, run.job.subtasks, self._training, *self._encodings_and_residuals(run))
 
 
 def is_of(host: str, clients: Collection[int]) -> bool:

@@ -14,7 +14,7 @@ from vcdl.errors import unreadable
 from vcdl.files.atomic import whole_file
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
-from vcdl.run.results import trained_model
+from vcdl.run.results import load_trained_model
 from vcdl.run.run import Run
 from vcdl.wire.normalise import normalise
 
@@ -38,7 +38,7 @@ def leave_targets(folder: RunFolder) -> None:
     x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
     if stop is None or run.job.data.task != "classification":
         return
-    model = trained_model(run, stop.version)
+    model = load_trained_model(run, stop.version)
     target, _ = target_of(1 + int(y.max()))
     others = with_pattern(x[y != BACKDOOR_CLASS], highest_of(run.shard_files))
     targets = Targets(

@@ -99,7 +99,7 @@ class Tables(Target):
         settings = DataSettings.model_validate({"from": {"path": str(path), "label": "y"}}, context=self.folder)
         dataset = load_dataset(settings, seed=1)
         x, y = dataset.x_train, dataset.y_train
-        x = x if isinstance(x, np.ndarray) else x.taken(np.arange(len(x)))
+        x = x if isinstance(x, np.ndarray) else x.take(np.arange(len(x)))
         hold(len(x) == len(y) > 0, "another number of samples than of labels")
         hold(bool(np.isfinite(x.astype(np.float32)).all()), "inputs that are not finite")
 

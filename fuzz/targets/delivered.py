@@ -44,7 +44,7 @@ class NewestWeights(Target):
         hold(Newest(**json.loads(newest.to_json())) == newest, "it is read as another one")
 
     def _signed(self, statement: str) -> bytes:
-        return self._key.signed(statement).encode()
+        return self._key.sign(statement).encode()
 
 
 class Runtimes(Target):

@@ -72,7 +72,7 @@ class JobFiles(Target):
 
     def _check(self, job: Job) -> None:
         """What a run does with a job first must not fail."""
-        json.dumps(job.resolved(), allow_nan=False)
+        json.dumps(job.to_plain_values(), allow_nan=False)
         hold(job.update.state.vectors >= 0, "a state of less than nothing")
         job.trusting("own").to_yaml()
         hold(job.subtasks > 0, "a job without a subtask")

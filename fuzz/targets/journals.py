@@ -143,7 +143,7 @@ class JournalFiles(Target):
         with closing(Journal.at(path)) as journal:
             hold(kept_history(journal).advance().version >= 0, "a version below zero")
             hold(kept_hosts(journal).advance().updates >= 0, "a number of updates below zero")
-            journal.keyed("applied:")
+            journal.events_with_key_prefix("applied:")
             journal.newest("update_applied", 3)
             journal.append(RunPaused("again"))
 

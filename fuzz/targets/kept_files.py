@@ -13,7 +13,7 @@ from vcdl.boinc.grid.download_folder import Content
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.record import Record
-from vcdl.client.model import checked_config
+from vcdl.client.model import parse_config
 from vcdl.errors import FleetError, GridError, ModelError, RunFolderError, StoreError, WorkunitError
 from vcdl.fleet.cost import cost_of
 from vcdl.fleet.instance import Ending
@@ -23,7 +23,7 @@ from vcdl.fleet.state import FleetGoal, FleetState
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.run.store_claim import claimed_key
+from vcdl.run.store_claim import claim_key
 from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.redis import _decode, _head_of
 from vcdl.wire.weights import Layout, Variable
@@ -105,7 +105,7 @@ class Models(JsonTarget):
         return [json.dumps(each).encode() for each in (model, functional)]
 
     def take(self, data: bytes) -> None:
-        config = checked_config(data.decode(errors="surrogateescape"))
+        config = parse_config(data.decode(errors="surrogateescape"))
         text = json.dumps(config)
         hold("Lambda" not in text.replace("LambdaCallback", "") or '"class_name": "Lambda"' not in text, "code")
 
@@ -176,13 +176,13 @@ class StoreClaims(JsonTarget):
     def seeds(self) -> Sequence[bytes]:
         folder = self._prepared()
         folder.store_claim_file.unlink(missing_ok=True)
-        claimed_key(folder, Prepared.read(folder), may_restore=True)
+        claim_key(folder, Prepared.read(folder), may_restore=True)
         return [folder.store_claim_file.read_bytes()]
 
     def take(self, data: bytes) -> None:
         folder = self._prepared()
         folder.store_claim_file.write_bytes(data)
-        key = claimed_key(folder, Prepared.read(folder), may_restore=True)
+        key = claim_key(folder, Prepared.read(folder), may_restore=True)
         hold(isinstance(key, str) and key != "", "a key that is none")
 
     def _prepared(self) -> RunFolder:

@@ -71,12 +71,12 @@ class Desks(Target):
             case 1:
                 found = self._pool.read_driver()
             case 2:
-                found = mailbox.taken()
+                found = mailbox.taken_task()
                 if found is not None:
                     WorkunitName.parse(found.workunit)
                     hold(mailbox.tasks() == [found.workunit], "a task is another one")
             case _:
-                found = mailbox.dropped()
+                found = mailbox.dropped_workunit()
         if not found:
             raise DataError("no message")
 

@@ -16,10 +16,10 @@ import numpy as np
 from fuzz.mutations import as_json, mutated, mutated_json, odd_float32
 from fuzz.target import Target, hold
 from vcdl.checks import UploadCheck
-from vcdl.checks.upload_reader import opened_upload
+from vcdl.checks.upload_reader import open_upload
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors.refusal import Refused
-from vcdl.loop.streamed_upload import FoldSettings, opened_fold
+from vcdl.loop.streamed_upload import FoldSettings, open_fold
 from vcdl.rules.forecast import Forecast
 from vcdl.stores.change import InMemory, fold_changes
 from vcdl.trust.bounds import Bounds
@@ -160,7 +160,7 @@ class Uploads(Target):
 
     def _check_weights(self, way: Encoding) -> None:
         weights = np.empty(LAYOUT.size, np.float32)
-        with opened_upload(self._file, way, self._base_file) as upload:
+        with open_upload(self._file, way, self._base_file) as upload:
             upload.read(0, weights)
         hold(bool(np.isfinite(weights).all()), "weights that are not finite were taken")
         trained = np.concatenate([weights[:500], weights[520:600]]).astype(np.float64)
@@ -179,7 +179,7 @@ class Uploads(Target):
 
         settings = FoldSettings(LAYOUT, self._rule, measuring, transport)
         try:
-            upload = opened_fold(self._file, self._base_file, settings, facts, judge=check_of(transport).judge)
+            upload = open_fold(self._file, self._base_file, settings, facts, judge=check_of(transport).judge)
         except Refused as refused:
             return refused
         try:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vcdl
-from vcdl.api.lookups import looked_up, split_off
+from vcdl.api.lookups import apply_lookups, split_off
 from vcdl.errors import DataError
 
 pytestmark = [pytest.mark.keras, pytest.mark.slow]
@@ -38,7 +38,7 @@ def of_two_inputs() -> Any:
 def test_the_model_behind_predicts_the_same_from_numbers() -> None:
     whole = classifier()
     rest, lookups = split_off(whole)
-    numbers = looked_up(lookups, "x", WORDS, [])
+    numbers = apply_lookups(lookups, "x", WORDS, [])
     assert np.array_equal(rest(numbers), whole(keras.ops.convert_to_tensor(WORDS)))
     assert rest.get_compile_config() == whole.get_compile_config()
 
@@ -47,7 +47,7 @@ def test_a_lookup_of_one_input_leaves_the_other_as_it_is() -> None:
     whole = of_two_inputs()
     rest, lookups = split_off(whole)
     x = {"kind": np.array([["dog"], ["cat"], ["cow"]]), "size": np.ones((3, 2), np.float32)}
-    numbers = looked_up(lookups, "x", x, ["kind", "size"])
+    numbers = apply_lookups(lookups, "x", x, ["kind", "size"])
     assert list(lookups) == ["kind"]
     assert numbers["size"] is x["size"]
     expected = whole({name: keras.ops.convert_to_tensor(part) for name, part in x.items()})
@@ -61,15 +61,15 @@ def test_a_model_without_them_stays_itself() -> None:
 
 def test_texts_of_unequal_batches_are_padded_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     _, lookups = split_off(classifier())
-    at_once = looked_up(lookups, "x", WORDS, [])
+    at_once = apply_lookups(lookups, "x", WORDS, [])
     monkeypatch.setattr("vcdl.api.lookups._SAMPLES", 1)
-    assert np.array_equal(looked_up(lookups, "x", WORDS, []), at_once)
+    assert np.array_equal(apply_lookups(lookups, "x", WORDS, []), at_once)
 
 
 def test_samples_that_it_does_not_take_are_refused_with_what_to_do() -> None:
     _, lookups = split_off(classifier())
     with pytest.raises(DataError, match=r"x: the layer text_vectorization.* cannot turn it into numbers .* adapt"):
-        looked_up(lookups, "x", [["a", "b"], ["c"]], [])
+        apply_lookups(lookups, "x", [["a", "b"], ["c"]], [])
 
 
 @pytest.mark.process

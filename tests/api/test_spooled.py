@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vcdl.api.spooled import is_stream, spooled
+from vcdl.api.spooled import is_stream, spool_stream
 from vcdl.errors import DataError
 
 X = np.arange(60, dtype=np.float32).reshape(20, 3)
@@ -45,7 +45,7 @@ def batches(size: int = 8) -> Iterator[tuple[Any, Any]]:
 )
 def test_each_stream_becomes_the_same_arrays(stream: Any, tmp_path: Path) -> None:
     assert is_stream(stream)
-    found = spooled("x", stream, tmp_path, "train", axes=1)
+    found = spool_stream("x", stream, tmp_path, "train", axes=1)
     assert isinstance(found["x_train"], np.memmap)
     np.testing.assert_array_equal(found["x_train"], X)
     np.testing.assert_array_equal(found["y_train"], Y)
@@ -55,7 +55,7 @@ def test_each_stream_becomes_the_same_arrays(stream: Any, tmp_path: Path) -> Non
 def test_a_tf_data_set_is_one(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     for stream in (tf.data.Dataset.from_tensor_slices((X, Y)), tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)):
-        np.testing.assert_array_equal(spooled("x", stream, tmp_path, "val", axes=1)["x_val"], X)
+        np.testing.assert_array_equal(spool_stream("x", stream, tmp_path, "val", axes=1)["x_val"], X)
 
 
 @pytest.mark.keras
@@ -68,9 +68,9 @@ def test_a_pipeline_that_repeats_for_ever_is_refused_before_anything_is_written(
     if is_generator:
         stream = tf.data.Dataset.from_generator(batches, output_types=(tf.float32, tf.int64))
     with pytest.raises(DataError, match=r"never ends: leave out repeat.*n as steps_per_epoch: data.take\(n\)"):
-        spooled("x", stream.repeat(), tmp_path, "train", axes=1)
+        spool_stream("x", stream.repeat(), tmp_path, "train", axes=1)
     assert list(tmp_path.iterdir()) == []
-    assert len(spooled("x", stream.repeat().take(8), tmp_path, "train", axes=1)["y_train"]) > 20
+    assert len(spool_stream("x", stream.repeat().take(8), tmp_path, "train", axes=1)["y_train"]) > 20
 
 
 def for_ever() -> Iterator[tuple[Any, Any]]:
@@ -84,7 +84,7 @@ def test_a_generator_without_an_end_is_stopped_before_the_disk_or_the_memory_is_
 ) -> None:
     monkeypatch.setattr("vcdl.api.spooled._SHARE", 1e-6)
     with pytest.raises(DataError, match=r"has given \d+ samples.*does not end.*itertools.islice.*TMPDIR"):
-        spooled("x", ((x, y) for _ in for_ever()), tmp_path, "train", axes=None)
+        spool_stream("x", ((x, y) for _ in for_ever()), tmp_path, "train", axes=None)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1e-5 * shutil.disk_usage(tmp_path).total
 
 
@@ -108,7 +108,7 @@ def fails() -> Iterator[Any]:
 )
 def test_a_wrong_stream_is_one_line(stream: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=words):
-        spooled("x", stream, tmp_path, "train", axes=None)
+        spool_stream("x", stream, tmp_path, "train", axes=None)
 
 
 def test_streams_may_have_several_inputs_and_outputs_and_weights(tmp_path: Path) -> None:
@@ -116,16 +116,16 @@ def test_streams_may_have_several_inputs_and_outputs_and_weights(tmp_path: Path)
     weights = np.arange(20, dtype=np.float32)
     whole = (((X[at : at + 7], X[at : at + 7, :2]), {"d": Y[at : at + 7], "c": Y[at : at + 7]}, weights[at : at + 7])
              for at in range(0, 20, 7))  # fmt: skip
-    found = spooled("x", whole, tmp_path, "train", 1, ends)
+    found = spool_stream("x", whole, tmp_path, "train", 1, ends)
     assert set(found) == {"x_train_a", "x_train_b", "y_train_c", "y_train_d", "weight_train"}
     np.testing.assert_array_equal(found["x_train_b"], X[:, :2])
     np.testing.assert_array_equal(found["weight_train"], weights)
     single = (({"a": x, "b": x}, [int(y), int(y)], 2.0) for x, y in zip(X, Y, strict=True))
-    found = spooled("x", single, tmp_path, "train", 1, ends)
+    found = spool_stream("x", single, tmp_path, "train", 1, ends)
     np.testing.assert_array_equal(found["x_train_b"], X)
     assert found["weight_train"].tolist() == [2.0] * 20
     with pytest.raises(DataError, match="measures on held-out data have none"):
-        spooled("validation_data", iter([((X, X), (Y, Y), weights)]), tmp_path, "val", 1, ends)
+        spool_stream("validation_data", iter([((X, X), (Y, Y), weights)]), tmp_path, "val", 1, ends)
 
 
 @pytest.mark.parametrize("value", [X, [1], (X, Y), "name", {"a": X}, None])

@@ -23,7 +23,7 @@ from tests.store_servers import start_mariadb
 from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.checks import UploadCheck
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Workunit
 
@@ -51,7 +51,7 @@ def add_app_version(project: StandinProject, files: dict[str, tuple[bytes, int]]
 def create_work(project: StandinProject, *lines: str, template: str = "vcdl_in.xml") -> None:
     """Real templates, and create_work's real interface."""
     for name in ("vcdl_in.xml", "vcdl_out.xml"):
-        text = (shipped("templates") / name).read_text().replace("@max_nbytes@", str(MOST_BYTES))
+        text = (shipped_folder("templates") / name).read_text().replace("@max_nbytes@", str(MOST_BYTES))
         (project.path / "templates" / name).write_text(text)
     given = (project.path / "templates" / "vcdl_in.xml").read_text()
     (project.path / "templates" / "vcdl_in_frozen.xml").write_text(with_frozen(given))

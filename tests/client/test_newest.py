@@ -50,7 +50,7 @@ class Web:
             WORKUNIT.job, LAYOUT.fingerprint, version, f"{self.url}/weights.h5", len(content),
             hashlib.sha256(content).hexdigest(),
         )  # fmt: skip
-        (self.folder / "newest.json").write_text(self.key.signed(replace(newest, **self.says).to_json()))
+        (self.folder / "newest.json").write_text(self.key.sign(replace(newest, **self.says).to_json()))
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class Server:
     def trains(self, host: HostMemory, shard: int, trained: Vector, epoch: int = 1, arrives: bool = True) -> Vector:
         """A host trains a subtask; returns the change in its upload, which is applied if it arrives."""
         self._made += 1
-        taken = self.state.taken_for(epoch)
+        taken = self.state.taken_marks(epoch)
         workunit = Workunit("j", epoch, shard, 0, 0, 7, TRAINING, self.transport, taken=taken)
         workunit = Workunit.from_json(workunit.to_json())
         train_s = 60.0 + self._made / 7

@@ -7,7 +7,7 @@ def test_the_client_extrapolates_the_true_end_from_it_however_long_the_start_too
     share = TimeShare(earlier_s=30.0, clock=lambda: now_s[0])
     for batch in range(1, 101):
         now_s[0] = 65.0 + 0.1 * (batch - 1)
-        share.trained(batch / 100)
+        share.record_progress(batch / 100)
         if batch == 1:
             assert share.share is None
         else:
@@ -21,7 +21,7 @@ def test_it_never_goes_back() -> None:
     share, told = TimeShare(0.0, clock=lambda: now_s[0]), []
     for time_s, fraction in ((10.0, 0.1), (11.0, 0.5), (40.0, 0.6), (40.0, 0.6), (50.0, 0.9)):
         now_s[0] = time_s
-        share.trained(fraction)
+        share.record_progress(fraction)
         told.append(share.share or 0.0)
     assert told == sorted(told)
     assert told[-1] < 1.0

@@ -21,7 +21,7 @@ from vcdl.errors import WeightsFileError
 from vcdl.errors.refusal import Refusal, Refused
 from vcdl.wire.hdf5_form import ENCODED
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import opened_dataset, write_dataset, write_weights
+from vcdl.wire.weights import open_dataset, write_dataset, write_weights
 from vcdl.wire.workunit import PLAIN, Named, Transport
 
 HEADER = "{}"
@@ -231,7 +231,7 @@ def test_a_scale_that_is_not_finite_is_refused(tmp_path: Path, base: Path, scale
     send(path, transport)
     data = bytearray(path.read_bytes())
     header = check(transport).up.read_header(path)
-    with opened_dataset(path, ENCODED, range(10_000)) as opened:
+    with open_dataset(path, ENCODED, range(10_000)) as opened:
         at = opened.data_at + 4  # behind the frame: the scales, a plane after the other
     scales = -(-(SMALL.size - 20) // SCALE_BLOCK)
     for plane, byte in enumerate(np.float32(scale).tobytes()):

@@ -16,7 +16,7 @@ from vcdl.job import load_job
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
 from vcdl.run.checking import check_job
-from vcdl.run.driver import discarded_if_refused
+from vcdl.run.driver import discard_if_refused
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL
@@ -261,7 +261,7 @@ def prepared(path: Path) -> RunFolder:
     job = load_job(path).trusting(LOCAL.trust)
     folder = RunFolder(path.parent / "run")
     folder.make()
-    with discarded_if_refused(folder, is_new=True):
+    with discard_if_refused(folder, is_new=True):
         folder.create(LOCAL)
         prepare(folder, freeze(job, folder), RunObserver())
     return folder

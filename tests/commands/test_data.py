@@ -132,7 +132,7 @@ def test_a_table_without_a_header_becomes_a_job_that_says_so(
     assert "no header: the first line holds values" in capsys.readouterr().out
     assert "header: false" in Path("mine/job.yaml").read_text()
     job = load_job(Path("mine/job.yaml"))
-    assert suggestion_for("raw.csv").loaded().train.x.shape[1:] == (2,)
+    assert suggestion_for("raw.csv").load().train.x.shape[1:] == (2,)
     assert isinstance(job.data.from_, TableReader)
     assert job.data.from_.training_samples() == 60
 

@@ -11,7 +11,7 @@ import yaml
 from tests.recorded_run import recorded, workunit
 from tests.run_folders import make_run
 from vcdl.cli import exit_code_of
-from vcdl.commands.report import masked
+from vcdl.commands.report import mask
 from vcdl.errors import MASK
 from vcdl.journal.events import EvaluatorDied, RunStarted, UpdateRefused, WorkunitCreated, WorkunitFailed
 
@@ -71,7 +71,7 @@ def test_a_run_s_figures_and_last_errors_are_in_it_without_names(
 
 @pytest.mark.parametrize("name", [getpass.getuser(), socket.gethostname(), Path.home().name])
 def test_the_user_and_the_machine_are_masked(name: str) -> None:
-    assert masked(f"by {name} again") == f"by {MASK} again"
+    assert mask(f"by {name} again") == f"by {MASK} again"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_user_and_the_machine_are_masked(name: str) -> None:
     ],
 )
 def test_what_names_nobody_stays(text: str) -> None:
-    assert masked(text) == text
+    assert mask(text) == text
 
 
 def test_a_run_that_cannot_be_read_is_reported_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -207,7 +207,7 @@ def test_parquet_is_read_from_any_row_on(tmp_path: Path) -> None:
     for begin in (0, 1, 699, 700, 2222, 3999, 4000, 4089):
         np.testing.assert_array_equal(whole(data.x_train, begin), x[begin:])
     np.testing.assert_array_equal(
-        rows(data.x_train).taken(np.array([3, 1500])),
+        rows(data.x_train).take(np.array([3, 1500])),
         x[rows(data.x_train).places[[3, 1500]]],
     )
 

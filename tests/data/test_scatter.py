@@ -226,8 +226,8 @@ def test_held_out_samples_are_read_when_they_are_taken(tmp_path: Path, monkeypat
     monkeypatch.setattr("vcdl.data.samples._IN_MEMORY_BYTES", 0)
     mapped = read_samples(file, twice)
     assert isinstance(mapped.x, MappedSamples)
-    np.testing.assert_array_equal(mapped.taken(np.arange(3, 90, 2)).x, whole.x[3:90:2])
-    np.testing.assert_array_equal(mapped.loaded(5)[0], whole.x[:5])
+    np.testing.assert_array_equal(mapped.take(np.arange(3, 90, 2)).x, whole.x[3:90:2])
+    np.testing.assert_array_equal(mapped.load(5)[0], whole.x[:5])
     with file.open("r+b") as damaged:
         damaged.truncate(1000)
     with pytest.raises(DataError, match=r"is not a whole \.npz file"):

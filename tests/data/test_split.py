@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcdl.data.split import dirichlet, grouped, held_out, iid, likeness
+from vcdl.data.split import dirichlet, hold_out, iid, likeness, split_groups
 from vcdl.errors import DataError
 
 
@@ -54,9 +54,9 @@ def test_shards_by_group_keep_groups_whole_or_are_parts_of_one(counts: list[int]
     groups = labels(counts)
     if len(groups) < shards:
         with pytest.raises(DataError, match="too few"):
-            grouped(groups, shards)
+            split_groups(groups, shards)
         return
-    cut = grouped(groups, shards)
+    cut = split_groups(groups, shards)
     assert len(cut) == shards
     assert min(map(len, cut)) >= 1
     assert sorted(np.concatenate(cut)) == list(range(len(groups)))
@@ -69,23 +69,23 @@ def test_shards_by_group_keep_groups_whole_or_are_parts_of_one(counts: list[int]
 
 
 def test_shards_by_group_are_as_even_as_whole_groups_allow() -> None:
-    assert [len(part) for part in grouped(labels([10] * 12), 4)] == [30, 30, 30, 30]
-    assert [len(part) for part in grouped(labels([50, 5, 5, 20, 20]), 3)] == [50, 30, 20]
-    assert sorted(len(part) for part in grouped(labels([60, 20]), 4)) == [20, 20, 20, 20]
+    assert [len(part) for part in split_groups(labels([10] * 12), 4)] == [30, 30, 30, 30]
+    assert [len(part) for part in split_groups(labels([50, 5, 5, 20, 20]), 3)] == [50, 30, 20]
+    assert sorted(len(part) for part in split_groups(labels([60, 20]), 4)) == [20, 20, 20, 20]
 
 
 def test_shards_of_a_class_each_are_unlike_and_mixed_ones_alike() -> None:
     y = labels([50] * 4)
-    assert likeness(y, grouped(y, 4)) == 0.0
+    assert likeness(y, split_groups(y, 4)) == 0.0
     assert likeness(y, iid(y, 4, stratified=True, rng=rng())) == pytest.approx(1.0, abs=0.01)
-    assert likeness(np.zeros(8), grouped(np.arange(8), 2)) == 1.0, "a single class"
+    assert likeness(np.zeros(8), split_groups(np.arange(8), 2)) == 1.0, "a single class"
 
 
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=6), st.data())
 def test_a_held_out_set_has_the_class_mix(counts: list[int], data: st.DataObject) -> None:
     y = labels(counts)
     count = data.draw(st.integers(1, len(y) // 2))  # more may take a class as a whole, see below
-    keep, out = held_out(y, count, stratified=True, rng=rng())
+    keep, out = hold_out(y, count, stratified=True, rng=rng())
     assert sorted([*keep, *out]) == list(range(len(y)))
     assert len(out) == count
     for label, total in enumerate(counts):
@@ -95,11 +95,11 @@ def test_a_held_out_set_has_the_class_mix(counts: list[int], data: st.DataObject
 def test_a_class_is_never_held_out_as_a_whole() -> None:
     y = labels([9, 1, 1, 1])
     for seed in range(5):
-        keep, out = held_out(y, 6, stratified=True, rng=rng(seed))
+        keep, out = hold_out(y, 6, stratified=True, rng=rng(seed))
         assert set(y[keep]) == {0, 1, 2, 3}
         assert sorted([*keep, *out]) == list(range(len(y)))
     with pytest.raises(DataError, match="give x_val and y_val"):
-        held_out(labels([1, 1, 1]), 2, stratified=True, rng=rng())
+        hold_out(labels([1, 1, 1]), 2, stratified=True, rng=rng())
 
 
 def test_the_seed_decides_the_cut() -> None:

@@ -78,7 +78,10 @@ def test_builds_from_the_sdist_elsewhere_have_equal_bits(built: Path, tmp_path: 
 
 
 def test_a_stranger_makes_trains_and_looks_at_a_job(installed: Path, tmp_path: Path) -> None:
-    where = "import vcdl; from vcdl.files.shipped import shipped; print(vcdl.__file__, shipped('examples'), sep='\\n')"
+    where = (
+        "import vcdl; from vcdl.files.shipped import shipped_folder; print(vcdl.__file__, shipped_folder('examples'), "
+        "sep='\\n')"
+    )
     module, examples = ask(installed.with_name("python"), "-c", where, cwd=tmp_path).splitlines()
     assert Path(module).is_relative_to(installed.parents[1])
     assert ask(installed, "--version", cwd=tmp_path) == f"vcdl, version {__version__}\n"

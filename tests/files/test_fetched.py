@@ -14,7 +14,7 @@ import pytest
 
 from vcdl.errors import DataError, FileUnavailable, RunFolderError
 from vcdl.files import fetched, remote
-from vcdl.files.fetched import Address, address_of, fetch, pinned, sha256_of
+from vcdl.files.fetched import Address, address_of, fetch, pin_address, sha256_of
 
 pytestmark = pytest.mark.server
 
@@ -199,7 +199,7 @@ def test_a_folder_of_s3_is_fetched_and_followed(s3: Any) -> None:
     s3.put_object(Bucket="bucket", Key="set/below/2.csv", Body=TABLE[:-2])
     copy = fetch(at("s3://bucket/set"))
     assert [path.read_bytes() for path in copy.rglob("*.csv")] == [TABLE[:-2]]
-    address = pinned(at("s3://bucket/set"))
+    address = pin_address(at("s3://bucket/set"))
     assert address.sha256 == sha256_of(address.copy) == sha256_of(fetch(address))
     s3.delete_object(Bucket="bucket", Key="set/below/2.csv")
     assert fetch(address) == address.copy, "by its checksum it is had without asking"

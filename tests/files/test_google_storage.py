@@ -56,7 +56,7 @@ def test_files_and_folders_are_fetched_whole_and_resumed(bucket: Path) -> None:
     assert b"".join(path.read_bytes() for path in sorted(copy.rglob("*.csv"))) == TABLE
     remote = Bucket("gs://mine/t.csv")
     (file,) = remote.files()
-    opened = remote.opened(file, 1000)
+    opened = remote.open(file, 1000)
     assert (opened.begin, b"".join(opened.pieces)) == (1000, TABLE[1000:])
 
 

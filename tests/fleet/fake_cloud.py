@@ -137,7 +137,7 @@ class FakeCloud(Provider):
         """The cloud's prices."""
         self._answer()
         self.quoted += 1
-        list_prices = PriceTable.shipped()
+        list_prices = PriceTable.load_shipped()
         return [
             Quote(
                 kind.name,

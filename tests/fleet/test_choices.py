@@ -25,7 +25,7 @@ def offered(path: Path, *settings: str, prices: PriceTable = PRICES, units: int 
 
 
 def test_an_unknown_spot_price_is_at_most_the_list_price_and_saves_nothing_known(tmp_path: Path) -> None:
-    found = offered(tmp_path, prices=PriceTable.shipped())
+    found = offered(tmp_path, prices=PriceTable.load_shipped())
     assert found.spot[0].is_listed
     assert "spot prices: list prices are used as an upper bound" in found.notes(settings_of(tmp_path))[0]
 
@@ -66,7 +66,7 @@ def test_a_pool_above_the_limit_of_a_unit_is_named_and_not_offered(tmp_path: Pat
 
 
 def test_where_nothing_can_be_planned_with_an_error_says_why(tmp_path: Path) -> None:
-    settings, table = settings_of(tmp_path), PriceTable.shipped()
+    settings, table = settings_of(tmp_path), PriceTable.load_shipped()
     with pytest.raises(FleetError, match=r"the price of t3.2xlarge: `vcdl fleet prices --refresh`"):
         offered(tmp_path, prices=PriceTable({})).checked_notes(settings)
     with pytest.raises(FleetError, match="none of the allowed types has a gpu"):
@@ -77,7 +77,7 @@ def test_where_nothing_can_be_planned_with_an_error_says_why(tmp_path: Path) -> 
 
 
 def test_without_a_cloud_the_pools_are_those_of_the_price_table(tmp_path: Path) -> None:
-    table = PriceTable.shipped()
+    table = PriceTable.load_shipped()
     assert set(pools_of_table(settings_of(tmp_path), table)) == {Pool("aws", "t3.2xlarge", "us-east-1")}
     small = settings_of(tmp_path, "instances={requirements: {vcpus: {max: 8}, memory_gb: {min: 32}}}")
     found = pools_of_table(small, table)

@@ -13,7 +13,7 @@ from vcdl.fleet.instance import Ending, Pool
 from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.refusal import ProblemKind
-from vcdl.fleet.run import reach_target, scaled, up
+from vcdl.fleet.run import reach_target, scale_to, up
 from vcdl.fleet.state import FleetGoal
 
 pytestmark = pytest.mark.process
@@ -98,7 +98,7 @@ def test_a_launch_that_is_refused_as_a_whole_suspends_launches_for_a_time_by_kin
 def test_scaling_down_drains_and_terminates_after_drain_s(fleet: FakeFleet) -> None:
     fleet.controller.reconcile_once()
     fleet.later(100)
-    fleet.controller.change(scaled(16))
+    fleet.controller.change(scale_to(16))
     actions = fleet.controller.reconcile_once().actions
     assert (len(actions.drain), actions.is_empty) == (3, False)
     fleet.later(899)
@@ -201,7 +201,7 @@ def test_an_unreadable_queue_leaves_the_target_as_it_was(tmp_path: Path) -> None
 def test_observing_and_previewing_change_nothing(fleet: FakeFleet) -> None:
     before = fleet.folder.state_file.read_text()
     fleet.controller.observe()
-    assert fleet.controller.preview(scaled(8)).actions.launch is not None
+    assert fleet.controller.preview(scale_to(8)).actions.launch is not None
     assert fleet.folder.state_file.read_text() == before
     assert not fleet.folder.ledger_file.exists()
     assert fleet.cloud.asked == []
@@ -210,7 +210,7 @@ def test_observing_and_previewing_change_nothing(fleet: FakeFleet) -> None:
 def test_the_ledger_ends_instances_that_we_terminated_by_us_although_they_vanish(fleet: FakeFleet) -> None:
     fleet.controller.reconcile_once()
     fleet.later(3600)
-    fleet.controller.change(scaled(0))
+    fleet.controller.change(scale_to(0))
     fleet.controller.reconcile_once()
     fleet.later(900)
     fleet.controller.reconcile_once()
@@ -250,7 +250,7 @@ def test_while_a_region_is_away_lost_instances_are_replaced_in_the_others(tmp_pa
 
 def test_while_a_region_is_away_the_others_are_drained_and_it_is_not_asked(tmp_path: Path) -> None:
     fleet = two_regions(tmp_path)
-    fleet.controller.change(scaled(16))
+    fleet.controller.change(scale_to(16))
     made = fleet.controller.reconcile_once()
     assert [fleet.cloud.instances[id].pool.region for id in made.actions.drain] == ["us-east-1"] * 3
 

@@ -10,7 +10,7 @@ from vcdl.fleet.controller import Controller
 from vcdl.fleet.deadline import Progress, Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.project import Queue
-from vcdl.fleet.run import scaled, up
+from vcdl.fleet.run import scale_to, up
 from vcdl.fleet.settings import CapacitySettings
 from vcdl.planner.deadline import Use
 
@@ -89,6 +89,6 @@ def test_the_decision_holds_while_the_queue_cannot_be_read(tmp_path: Path) -> No
     done = controller.reconcile_once()
     assert any("would miss the deadline of 19" in line for line in done.lines())
     assert (done.actions.drain, len(cloud.live)) == ((), 5)
-    controller.change(scaled(16))  # a target by hand counts as it says, at the price that it has
+    controller.change(scale_to(16))  # a target by hand counts as it says, at the price that it has
     controller.reconcile_once()
     assert folder.read().progress is None

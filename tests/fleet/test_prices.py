@@ -21,7 +21,7 @@ ZONE_B = replace(ROW, zone="us-east-1b", spot_usd_per_h=Decimal("0.12"))
 
 
 def test_the_shipped_table_has_the_types_that_fleets_are_made_of_in_several_regions() -> None:
-    rows = PriceTable.shipped().by_key.values()
+    rows = PriceTable.load_shipped().by_key.values()
     families = {row.type.split(".")[0].split("-")[0] for row in rows}
     assert families >= {"t3", "m5", "m6i", "c5", "c6i", "c7i", "g4dn", "g5", "g6"}
     assert families >= {"e2", "n1", "n2", "n2d", "c2", "c3", "g2"}
@@ -80,9 +80,9 @@ def test_the_refreshed_table_overrides_the_shipped_one_and_keeps_its_other_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert PriceTable.current() == PriceTable.shipped()
+    assert PriceTable.current() == PriceTable.load_shipped()
     (tmp_path / "vcdl").mkdir()
     PriceTable.of([ROW]).write(tmp_path / "vcdl" / "prices.csv")
     current = PriceTable.current()
     assert price_in(current, "t3.2xlarge", "us-east-1").spot_usd_per_h == Decimal("0.1")
-    assert price_in(current, "m5.xlarge", "us-east-1") == price_in(PriceTable.shipped(), "m5.xlarge", "us-east-1")
+    assert price_in(current, "m5.xlarge", "us-east-1") == price_in(PriceTable.load_shipped(), "m5.xlarge", "us-east-1")

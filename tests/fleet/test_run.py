@@ -8,7 +8,7 @@ import pytest
 from tests.fleet.fake_fleet import FakeFleet
 from vcdl.errors import ExitCode, FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.refusal import ProblemKind
-from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained
+from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drain
 from vcdl.fleet.state import FleetGoal
 
 pytestmark = pytest.mark.process
@@ -98,7 +98,7 @@ def test_a_drained_fleet_is_swept_and_ends_the_loop(fleet: FakeFleet) -> None:
     loop, lines = loop_of(fleet)
     loop.run_once()
     fleet.later(60)
-    fleet.controller.change(drained)
+    fleet.controller.change(drain)
     loop.run_once()
     fleet.later(900)
     loop.run_once()

@@ -47,7 +47,7 @@ def test_the_monitor_is_accuracy_or_the_loss_unless_the_job_names_one(
 ) -> None:
     read = read_section(StopSettings, stop)
     assert [problem.message for problem in read.problems(data(task), settings)] == [] or monitor is None
-    assert monitor is None or read.judged_by(data(task), settings) == monitor
+    assert monitor is None or read.monitor_for(data(task), settings) == monitor
 
 
 @pytest.mark.parametrize(

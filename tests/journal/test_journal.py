@@ -211,7 +211,7 @@ def test_whatever_stands_in_a_row_is_read_or_refused(tmp_path: Path, row: tuple[
         reads: list[Callable[[], object]] = [
             journal.read,
             lambda: list(journal.stream()),
-            lambda: journal.keyed("k"),
+            lambda: journal.events_with_key_prefix("k"),
         ]
         for read in reads:
             with pytest.raises(JournalError) as refused:

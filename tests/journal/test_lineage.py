@@ -39,7 +39,7 @@ def test_dropped_updates_are_in_no_later_version() -> None:
     assert versions(line.after(0)) == [1, 2, 4, 7, 8]
     assert versions(line.after(2)) == [4, 7, 8]
     assert versions(line.after(6)) == [7, 8], "4 is in the version that the rollback made"
-    assert versions(line.refolded(line.rollbacks[0])) == [4]
+    assert versions(line.refolded_updates(line.rollbacks[0])) == [4]
 
 
 def test_a_version_that_was_gone_back_from_leads_nowhere() -> None:

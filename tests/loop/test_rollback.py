@@ -32,7 +32,7 @@ from vcdl.journal.events import (
 )
 from vcdl.loop.loop import Loop
 from vcdl.loop.recovery import fold_again
-from vcdl.loop.rollback import roll_back, take_back, without_trust
+from vcdl.loop.rollback import roll_back, suspect_updates, take_back
 from vcdl.rules.base import Rule
 from vcdl.rules.damping import Constant
 from vcdl.rules.fedbuff import FedBuff
@@ -319,7 +319,7 @@ def updates_of(*hosts: str) -> list[UpdateApplied]:
 
 def dropped(updates: list[UpdateApplied], vouched: dict[str, int]) -> list[int]:
     hosts = HostHistory(hosts={host: HostRecord(host, vouched=version) for host, version in vouched.items()})
-    return [update.version for update in without_trust(updates, hosts)]
+    return [update.version for update in suspect_updates(updates, hosts)]
 
 
 def test_where_all_are_believed_the_cause_is_not_known_and_all_are_dropped() -> None:

@@ -11,7 +11,7 @@ from keras import layers
 from vcdl.data import load_dataset
 from vcdl.errors import DataError, JobError
 from vcdl.job import load_job
-from vcdl.models.fitted import Fitted, fitted
+from vcdl.models.fitted import Fitted, build_fitted
 from vcdl.wire.workunit import Normalisation
 
 pytestmark = pytest.mark.keras
@@ -34,7 +34,7 @@ def fit(folder: Path, model: Any, *overrides: str) -> Fitted:
     (folder / "model.json").write_text(model.to_json())
     (folder / "job.yaml").write_text("name: a\nmodel: {keras_json: model.json}\ndata: {npz: d.npz, shards: 2}\n")
     job = load_job(folder / "job.yaml", overrides)
-    return fitted(job, load_dataset(job.data, job.seed))
+    return build_fitted(job, load_dataset(job.data, job.seed))
 
 
 @pytest.mark.parametrize("normalise", ["auto", "none"])
@@ -74,7 +74,7 @@ def test_a_model_that_normalises_by_itself_gets_samples_as_they_are(
     model.save(tmp_path / "m.keras")
     (tmp_path / "job.yaml").write_text("name: a\nmodel: {keras: m.keras}\ndata: {npz: d.npz, shards: 2}\n")
     job = load_job(tmp_path / "job.yaml", [f"data.normalise={normalise}"])
-    found = fitted(job, load_dataset(job.data, job.seed)).normalisation
+    found = build_fitted(job, load_dataset(job.data, job.seed)).normalisation
     assert (found == Normalisation()) is (is_adapted and normalise == "auto")
 
 
@@ -98,7 +98,7 @@ def test_whole_numbers_that_float32_makes_one_of_are_refused(
     (tmp_path / "job.yaml").write_text("name: a\nmodel: {builtin: mlp}\ndata: {npz: d.npz, task: regression}\n")
     job = load_job(tmp_path / "job.yaml")
     if not is_refused:
-        fitted(job, load_dataset(job.data, job.seed))
+        build_fitted(job, load_dataset(job.data, job.seed))
         return
     with pytest.raises(DataError, match=f"{array} has .*which float32 rounds to a few values: subtract"):
-        fitted(job, load_dataset(job.data, job.seed))
+        build_fitted(job, load_dataset(job.data, job.seed))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.models.hub_backbones import ARGUMENTS, REFUSED, drawn, samples_for, shapes_of
-from vcdl.client.model import checked_config, load_model
+from vcdl.client.model import load_model, parse_config
 from vcdl.errors import ModelError
-from vcdl.models.hub_inline import holds_hub_layers, inlined, trace
+from vcdl.models.hub_inline import holds_hub_layers, inline_model, trace
 
 pytestmark = [pytest.mark.keras, pytest.mark.slow]
 OFTEN = ("Albert", "Bert", "GPT2", "Llama", "MiT", "RoformerV2", "SwinTransformer", "ViT", "XLNet")
@@ -35,11 +35,11 @@ def _check(name: str) -> None:
     backbone = drawn(name)
     if name in REFUSED:
         with pytest.raises(ModelError, match=REFUSED[name]):
-            inlined(backbone, shapes_of(backbone))
+            inline_model(backbone, shapes_of(backbone))
         return
     made, variables = trace(backbone, shapes_of(backbone))
     text = made.to_json()
-    checked_config(text)
+    parse_config(text)
     assert "keras_hub" not in text
     assert len({layer.name for layer in made.layers}) == len(made.layers)
     samples = samples_for(made, 5)  # another number than the one that was compared when it was made
@@ -75,7 +75,7 @@ def test_dropout_and_names_stay_and_a_client_loads_the_model() -> None:
 
     backbone = drawn("Bert")
     names = [layer.name for layer in backbone._flatten_layers()]
-    made = inlined(backbone, shapes_of(backbone))
+    made = inline_model(backbone, shapes_of(backbone))
     assert [layer.name for layer in backbone._flatten_layers()] == names
     kinds = [type(layer) for layer in made.layers]
     assert kinds.count(keras.layers.Dropout) == 1 + 2 * 2  # of the embeddings, and two in each block
@@ -90,12 +90,12 @@ def test_dropout_and_names_stay_and_a_client_loads_the_model() -> None:
 def test_frozen_layers_stay_frozen() -> None:
     backbone = drawn("GPT2")
     backbone.trainable = False
-    made = inlined(backbone, shapes_of(backbone))
+    made = inline_model(backbone, shapes_of(backbone))
     assert made.trainable_weights == []
 
 
 def test_an_activation_of_keras_hub_is_an_operation_however_often_its_layer_is_called() -> None:
-    made = inlined(backbone := drawn("Albert"), shapes_of(backbone))
+    made = inline_model(backbone := drawn("Albert"), shapes_of(backbone))
     assert len(re.findall('"class_name": "Gelu"', made.to_json())) == 2
 
 
@@ -105,7 +105,7 @@ def test_a_model_of_ones_own_around_a_backbone_is_taken() -> None:
     backbone = drawn("DistilBert")
     hidden = backbone(backbone.input)
     model = keras.Model(backbone.input, keras.layers.Dense(2, activation="softmax")(hidden[:, 0]))
-    assert inlined(model, shapes_of(backbone)).output_shape == (None, 2)
+    assert inline_model(model, shapes_of(backbone)).output_shape == (None, 2)
 
 
 def test_a_lambda_in_front_of_a_backbone_is_what_is_refused_not_the_backbone() -> None:
@@ -116,9 +116,9 @@ def test_a_lambda_in_front_of_a_backbone_is_what_is_refused_not_the_backbone() -
     shifted = keras.layers.Lambda(lambda tokens: tokens + 0, output_shape=(8,), name="shift")(inputs)
     rest = {"segment_ids": keras.ops.zeros_like(inputs), "padding_mask": keras.ops.ones_like(inputs)}
     with pytest.raises(ModelError, match=r"layer 'shift' is a Lambda: it contains code.*use Keras' own layers"):
-        inlined(keras.Model(inputs, backbone({"token_ids": shifted, **rest})["pooled_output"]), {})
+        inline_model(keras.Model(inputs, backbone({"token_ids": shifted, **rest})["pooled_output"]), {})
 
 
 def test_a_length_that_nobody_says_is_refused() -> None:
     with pytest.raises(ModelError, match=r"the input .* has no fixed shape \(None,\)"):
-        inlined(drawn("DistilBert"), {})
+        inline_model(drawn("DistilBert"), {})

@@ -13,7 +13,7 @@ from vcdl.client.trainer import Trainer
 from vcdl.errors import ModelError
 from vcdl.job.model import LoraSettings, ModelSettings
 from vcdl.models.build import BuiltModel, build_model
-from vcdl.models.lora import has_lora, merged
+from vcdl.models.lora import has_lora, merge
 from vcdl.wire.weights import assign, assign_frozen
 from vcdl.wire.workunit import Named, Training
 
@@ -80,7 +80,7 @@ def test_a_merged_model_is_a_plain_one_that_predicts_the_same(tmp_path: Path) ->
     adapted = model_of(model)
     before = told(adapted, TOKENS)
     assign(adapted, np.random.default_rng(2).normal(size=model.weights.size).astype(np.float32))
-    plain = merged(adapted)
+    plain = merge(adapted)
     plain.save(tmp_path / "plain.keras")
     again = keras.models.load_model(tmp_path / "plain.keras")
     assert not has_lora(again)
@@ -92,7 +92,7 @@ def test_a_merged_model_is_a_plain_one_that_predicts_the_same(tmp_path: Path) ->
 
 def test_a_model_without_them_is_merged_already() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
-    assert merged(model) is model
+    assert merge(model) is model
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_the_matrices_of_a_users_own_model_are_trained_whichever_way_it_comes_in
     model.compile(keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(X, Y, batch_size=32, epochs=20, verbose=0)
     _, by_fit = model.evaluate(X, Y, verbose=0)
-    ours = np.mean(told(merged(trainer.model), X).argmax(-1) == Y)
+    ours = np.mean(told(merge(trainer.model), X).argmax(-1) == Y)
     assert ours > by_fit - 0.05
     assert losses[-1] < losses[0]
 
@@ -170,7 +170,7 @@ def test_the_scale_of_the_product_is_the_users(tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", *model.get_weights())
     built = build_model(ModelSettings(keras_json=tmp_path / "m.json", weights=tmp_path / "m.npz"), (6,), 3)
     np.testing.assert_allclose(told(model_of(built), X), told(model, X), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(told(merged(model_of(built)), X), told(model, X), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(told(merge(model_of(built)), X), told(model, X), rtol=1e-3, atol=1e-4)
 
 
 def test_a_model_that_was_adapted_before_is_refused(tmp_path: Path) -> None:

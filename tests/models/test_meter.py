@@ -7,7 +7,7 @@ import pytest
 
 from vcdl.errors import WeightsFileError
 from vcdl.models.meter import KerasMeter, meter_of
-from vcdl.wire.inputs import as_keras_takes, packed
+from vcdl.wire.inputs import as_keras_takes, pack_inputs
 from vcdl.wire.weights import assign, flatten
 
 pytestmark = pytest.mark.keras
@@ -52,7 +52,7 @@ def binary() -> Any:
 
 
 def samples(random: np.random.Generator) -> tuple[Any, Any, Any]:
-    x = packed(
+    x = pack_inputs(
         {
             "wide": random.normal(size=(COUNT, 6)).astype(np.float32),
             "narrow": random.normal(size=(COUNT, 2, 2)).astype(np.float32),

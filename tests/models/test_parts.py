@@ -11,13 +11,13 @@ from keras import layers
 
 from vcdl.api.given import write_model
 from vcdl.client.model import load_model
-from vcdl.client.parts import described
+from vcdl.client.parts import model_to_json
 from vcdl.client.trainer import Trainer
 from vcdl.errors import ModelError
 from vcdl.job.model import LoraSettings, ModelSettings
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.footprint import footprint_of
-from vcdl.models.lora import has_lora, merged
+from vcdl.models.lora import has_lora, merge
 from vcdl.wire.frozen import read_frozen, write_frozen
 from vcdl.wire.weights import assign
 from vcdl.wire.workunit import Named, Training
@@ -128,7 +128,7 @@ def test_a_model_is_trained_and_merged_into_a_plain_one_that_predicts_the_same(
     order = np.concatenate([np.random.default_rng(epoch).permutation(len(TOKENS)) for epoch in range(30)])
     losses = trainer.steps(TOKENS, LABELS, order, 16)
     assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
-    plain = merged(trainer.model)
+    plain = merge(trainer.model)
     plain.save(tmp_path / "plain.keras")
     again = keras.models.load_model(tmp_path / "plain.keras")
     assert {weight.dtype for weight in again.weights} == {"float32"}
@@ -213,7 +213,7 @@ def test_settings_that_vcdl_does_not_write_are_refused(parts: Any) -> None:
 
 def test_a_model_without_such_settings_keeps_keras_own_json() -> None:
     model = transformer()
-    assert described(model) == model.to_json()
+    assert model_to_json(model) == model.to_json()
 
 
 def test_a_quantization_that_is_not_trained_is_refused() -> None:

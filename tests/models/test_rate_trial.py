@@ -14,7 +14,7 @@ from vcdl.journal.observer import RunObserver
 from vcdl.loop.loop import Loop
 from vcdl.loop.preparation import prepare
 from vcdl.models.footprint import Footprint
-from vcdl.models.rate_trial import found_boost, trial_lengths
+from vcdl.models.rate_trial import find_boost, trial_lengths
 from vcdl.report.summary import summary_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
@@ -87,7 +87,7 @@ def test_a_plateau_takes_the_usual_rate_unless_only_the_lowest_one_leaves_it(
         def steps(self, x: Any, y: Any, order: Any, batch_size: int, weights: Any = None) -> Any:
             return np.linspace(2.0, self.last, len(order) // batch_size)  # labels exchanged bring it as far
 
-    found = found_boost(Plateau(), job().training, begin, run.shard_files, run.prepared.normalisation, 3, lengths)  # type: ignore[arg-type]
+    found = find_boost(Plateau(), job().training, begin, run.shard_files, run.prepared.normalisation, 3, lengths)  # type: ignore[arg-type]
     assert found == (factor, RateTrial.UNDECIDED)
 
 
@@ -122,7 +122,7 @@ def test_a_trial_that_has_hardly_begun_is_not_believed(tmp_path: Path) -> None:
 
     def found(*lengths: int) -> tuple[float, RateTrial]:
         trainer = Trainer(run.folder.model_file.read_text(), run.training)
-        return found_boost(trainer, tried.training, begin, shards, run.prepared.normalisation, 3, lengths)
+        return find_boost(trainer, tried.training, begin, shards, run.prepared.normalisation, 3, lengths)
 
     assert found(60) == (USUAL_BOOST, RateTrial.UNDECIDED), "else this problem shows nothing"
     assert found(60, 480) == found(480)
@@ -200,5 +200,5 @@ def test_one_order_of_the_samples_decides_nothing(tmp_path: Path) -> None:
             return np.linspace(2.0, last, len(order) // batch_size)
 
     tried: Any = job()
-    found = found_boost(Lucky(), tried.training, begin, run.shard_files, run.prepared.normalisation, 3, [60])  # type: ignore[arg-type]
+    found = find_boost(Lucky(), tried.training, begin, run.shard_files, run.prepared.normalisation, 3, [60])  # type: ignore[arg-type]
     assert found == (1.0, RateTrial.CHOSE)

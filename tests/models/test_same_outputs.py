@@ -15,7 +15,7 @@ from vcdl.client.model import load_model
 from vcdl.client.trainer import Trainer
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model
-from vcdl.models.lora import has_lora, merged
+from vcdl.models.lora import has_lora, merge
 from vcdl.wire.weights import assign
 from vcdl.wire.workunit import Named, Training
 
@@ -208,7 +208,7 @@ def test_client_evaluator_and_export_say_the_same(name: str, tmp_path: Path) -> 
     client.begin(client.with_moments(weights), 1, 0.01, 1)
     evaluator = load_model(built.json, built.frozen)
     assign(evaluator, weights)
-    merged(evaluator).save(tmp_path / "exported.keras")
+    merge(evaluator).save(tmp_path / "exported.keras")
     exported = keras.models.load_model(tmp_path / "exported.keras")
     expected = exported.predict(x, verbose=0)
     assert np.isfinite(expected).all()
@@ -231,7 +231,7 @@ def test_a_model_that_its_user_quantised_is_taken_and_exported_in_float32(tmp_pa
     assign(ours, built.weights)
     expected = model.predict(x, verbose=0)
     np.testing.assert_array_equal(ours.predict(x, verbose=0), expected)
-    plain = merged(ours)
+    plain = merge(ours)
     assert {weight.dtype for weight in plain.weights} == {"float32"}
     np.testing.assert_allclose(plain.predict(x, verbose=0), expected, atol=0.05 * np.abs(expected).max())
 

@@ -17,7 +17,7 @@ from vcdl.commands.login import login
 from vcdl.errors import ExitCode, GridError, GridUnavailable, JobError
 from vcdl.remote.connections import (
     ServiceConnection,
-    checked_url,
+    check_url,
     connection_of,
     connections_file,
     keep_connection,
@@ -50,7 +50,7 @@ def test_connections_are_the_owners_alone() -> None:
 @pytest.mark.parametrize("url", ["http://lab.example", "ftp://x", "lab.example", "https://", "file:///etc/passwd"])
 def test_a_token_goes_nowhere_in_the_clear(url: str) -> None:
     with pytest.raises(JobError):
-        checked_url(url)
+        check_url(url)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_service_of_a_page_is_found(url: str, service: str) -> None:
 
 def test_a_page_with_a_code_is_refused_with_the_service_and_without_the_code() -> None:
     with pytest.raises(JobError, match=r"/login is not the address .*: give https://lab.example instead$"):
-        checked_url("https://lab.example/login?code=secret")
+        check_url("https://lab.example/login?code=secret")
 
 
 def test_a_parcel_has_the_files_under_names_of_its_own(home: Path) -> None:
@@ -160,7 +160,7 @@ def test_data_are_sent_again_for_minutes_while_the_service_is_away(home: Path, m
 
     monkeypatch.setattr("vcdl.remote.service_client.time.sleep", sleep)
     monkeypatch.setattr("vcdl.remote.service_client.time.monotonic", lambda: now_s[0])
-    monkeypatch.setattr(ServiceClient, "_opened", away)
+    monkeypatch.setattr(ServiceClient, "_open", away)
     client = ServiceClient(ServiceConnection("lab", "http://127.0.0.1:1", "t"))
     with pytest.raises(GridUnavailable):
         client.ask("PUT", "/chunks/abc", b"x")

@@ -8,7 +8,7 @@ from vcdl.journal.events import RunStarted
 from vcdl.journal.monitor import Monitor
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, measured_words, range_left, seconds_left
-from vcdl.report.wording import duration, grouped, plural, size
+from vcdl.report.wording import duration, group_digits, plural, size
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ HIGH, LOW = Monitor(), Monitor("loss", "min")
 
 
 def test_numbers_and_nouns() -> None:
-    assert grouped(4_972_746) == "4 972 746"
+    assert group_digits(4_972_746) == "4 972 746"
     assert (plural(1, "epoch"), plural(0, "epoch")) == ("1 epoch", "0 epochs")
     assert printable("a\tb\x00c\n") == "a b c"
     assert (measured_words(0.87654, HIGH), measured_words(1234.5, LOW), measured_words(None, HIGH)) == (

@@ -13,7 +13,7 @@ from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
-from vcdl.run.store_claim import claimed_key
+from vcdl.run.store_claim import claim_key
 from vcdl.wire.weights import Vector
 
 SIZE = 100
@@ -31,7 +31,7 @@ def served(tmp_path: Path) -> ServedRun:
 
 def key_of(path: Path, *, may_restore: bool = True) -> str:
     run = Run.open(RunFolder(path))
-    return claimed_key(run.folder, run.prepared, may_restore=may_restore)
+    return claim_key(run.folder, run.prepared, may_restore=may_restore)
 
 
 def weights_of(path: Path) -> tuple[int, Vector]:

@@ -58,15 +58,15 @@ def test_a_finished_run_has_results(tmp_path: Path) -> None:
 def test_a_job_that_strangers_could_not_train_says_whom_to_look_at(tmp_path: Path) -> None:
     folder = make_run(tmp_path, WHOLE_RUN)
     strangers = DEMO.model_copy(update={"trust": DEMO.trust.model_copy(update={"kind": "strangers"})})
-    said = str(driver.given_up(folder, strangers, read_report(folder)))
+    said = str(driver.failed_shard_error(folder, strangers, read_report(folder)))
     assert said.startswith("every host that tried a shard failed at it")
     assert "see which and at what by `vcdl hosts`, fix the cause, and" in said
-    own = str(driver.given_up(folder, DEMO, read_report(folder)))
+    own = str(driver.failed_shard_error(folder, DEMO, read_report(folder)))
     assert "tried 5 times and always failed" in own
     assert "`vcdl resume --set" in own
 
 
 def test_a_simulation_that_was_given_up_is_not_to_be_resumed(tmp_path: Path) -> None:
     folder = make_run(tmp_path, WHOLE_RUN, host=SIMULATED)
-    said = str(driver.given_up(folder, DEMO, read_report(folder)))
+    said = str(driver.failed_shard_error(folder, DEMO, read_report(folder)))
     assert said.endswith("fix the cause, and `vcdl simulate` with the same settings starts it again")

@@ -30,7 +30,7 @@ from vcdl.run import results
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import read_report
-from vcdl.run.results import export_model, exported_score, leave_results
+from vcdl.run.results import compare_export, export_model, leave_results
 from vcdl.run.run import Run
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, read_weights, write_weights
@@ -246,12 +246,12 @@ def test_the_exported_model_scores_what_the_evaluator_measured(
 ) -> None:
     report = read_report(left)
     assert report.final_validation is not None
-    whole = exported_score(left, report)
+    whole = compare_export(left, report)
     assert whole is not None
     assert (whole.samples, whole.evaluated) == (report.final_validation.samples, report.final_validation.loss)
     assert whole.exported == pytest.approx(whole.evaluated, rel=1e-4)
     monkeypatch.setattr(results, "_MOST_SAMPLES", 20)  # a larger set is scored in part
-    part = exported_score(left, report)
+    part = compare_export(left, report)
     assert part is not None
     assert part.samples == 20
     assert part.exported == pytest.approx(part.evaluated, rel=1e-4)
@@ -286,7 +286,7 @@ def test_a_model_of_any_kind_scores_as_it_was_measured(case: str, tmp_path: Path
     job = load_job(tmp_path / "job.yaml").trusting("own")
     folder = measured_run(tmp_path / "run", job)
     leave_results(folder, job.name, RunObserver())
-    score = exported_score(folder, read_report(folder))
+    score = compare_export(folder, read_report(folder))
     assert score is not None
     assert score.exported == pytest.approx(score.evaluated, rel=1e-4)
 
@@ -297,7 +297,7 @@ def test_a_model_with_steps_of_its_own_leaves_its_results(tmp_path: Path) -> Non
     folder = measured_run(tmp_path / "run", job)
     leave_results(folder, job.name, RunObserver())
     assert folder.summary_file.exists()
-    assert exported_score(folder, read_report(folder)) is None
+    assert compare_export(folder, read_report(folder)) is None
 
 
 def test_a_run_whose_model_is_not_the_one_that_was_measured_does_not_finish(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_run_whose_model_is_not_the_one_that_was_measured_does_not_finish(tmp_
     with pytest.raises(ModelError, match=r"is not the model that was trained and measured.*the run's evaluator 0\.3"):
         leave_results(folder, DEMO.name, RunObserver())
     assert not folder.summary_file.exists()
-    score = exported_score(folder, read_report(folder))
+    score = compare_export(folder, read_report(folder))
     assert score is not None
     assert not score.agrees
 

@@ -12,7 +12,7 @@ from tests.run_folders import make_run
 from vcdl.errors import JournalError, RunFolderError
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
-from vcdl.run.finding import chosen_run, new_run, numbered_names
+from vcdl.run.finding import find_run, new_run, numbered_names
 from vcdl.run.folder import RunLock
 from vcdl.run.reading import RunState, read_report, state_of
 
@@ -41,13 +41,13 @@ def test_the_run_that_changed_last_is_the_one_that_is_meant(here: Path) -> None:
     for number, folder in enumerate((older, newer)):
         for path in (folder.job_file, folder.journal_file):
             os.utime(path, (1000 + number, 1000 + number))
-    assert chosen_run(None).path == newer.path
+    assert find_run(None).path == newer.path
     Journal.at(older.journal_file).append(WHOLE_RUN[0].event, time_s=time.time())
-    assert chosen_run(None).path == older.path
-    assert chosen_run(Path("runs/b")).path == newer.path
+    assert find_run(None).path == older.path
+    assert find_run(Path("runs/b")).path == newer.path
     with RunLock(newer):
-        assert chosen_run(None).path == newer.path, "it runs"
-        assert chosen_run(None, running_first=False).path == older.path, "as resume wants it"
+        assert find_run(None).path == newer.path, "it runs"
+        assert find_run(None, running_first=False).path == older.path, "as resume wants it"
 
 
 def test_the_states_of_a_run(here: Path) -> None:

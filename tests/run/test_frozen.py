@@ -15,7 +15,7 @@ from vcdl.errors import JournalError
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
-from vcdl.run.run import Run, expected_of
+from vcdl.run.run import Run, read_expected
 
 FROZEN = sorted((ROOT / "tests/run/frozen").glob("*.tar.xz"))
 
@@ -29,7 +29,7 @@ def test_an_earlier_run_opens_with_its_weights_and_its_past(folder: RunFolder) -
     run = Run.open(folder)
     with closing(run.journal()) as journal, closing(run.store(journal)) as store:
         version, weights = store.read()
-        assert version == expected_of(journal).version == read_report(folder).totals.applied > 0
+        assert version == read_expected(journal).version == read_report(folder).totals.applied > 0
         assert weights.shape == (run.layout.size,)
         for number in folder.snapshot_versions():
             assert run.snapshots(store).has(number)

@@ -13,7 +13,7 @@ from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.job.schema import StoreSection
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze, open_frozen, read_frozen
-from vcdl.run.store_claim import asked_settings
+from vcdl.run.store_claim import requested_settings
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
 
 PASSWORD = "hunter2"
@@ -62,15 +62,15 @@ def test_the_frozen_job_names_the_store_without_the_password(folder: RunFolder, 
     assert load_frozen_job(folder.job_file) == frozen
     assert who_may(folder.store_password_file) == 0o600
     assert readable_files_with(PASSWORD, folder.path) == []
-    assert asked_settings(frozen, folder) == asked_settings(with_store(url), RunFolder(Path("elsewhere")))
+    assert requested_settings(frozen, folder) == requested_settings(with_store(url), RunFolder(Path("elsewhere")))
 
 
 def test_the_password_goes_with_the_job_file_s_store_only(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     freeze(with_store(f"redis://:{PASSWORD}@host/0"), folder)
     monkeypatch.setenv(URL_VARIABLE, "redis://another/0")
     monkeypatch.setenv(PASSWORD_VARIABLE, "other")
-    assert asked_settings(load_frozen_job(folder.job_file), folder).password == PASSWORD
-    assert asked_settings(DEMO, folder).password == "other"
+    assert requested_settings(load_frozen_job(folder.job_file), folder).password == PASSWORD
+    assert requested_settings(DEMO, folder).password == "other"
 
 
 def test_a_password_written_into_the_job_file_later_wins_and_closes_the_file(folder: RunFolder) -> None:
@@ -78,7 +78,7 @@ def test_a_password_written_into_the_job_file_later_wins_and_closes_the_file(fol
     save_job(with_store("redis://:changed@host/0"), folder.job_file)
     folder.job_file.chmod(0o644)
     job = open_frozen(folder)
-    assert asked_settings(job, folder).password == "changed"
+    assert requested_settings(job, folder).password == "changed"
     assert who_may(folder.job_file) == 0o600
 
 
@@ -86,7 +86,7 @@ def test_a_copy_that_opened_the_password_to_others_is_closed_again(folder: RunFo
     frozen = freeze(with_store(f"redis://:{PASSWORD}@host/0"), folder)
     copy = RunFolder(shutil.copytree(folder.path, tmp_path / "copy", copy_function=shutil.copyfile))
     assert who_may(copy.store_password_file) == 0o666
-    assert asked_settings(frozen, copy).password == PASSWORD
+    assert requested_settings(frozen, copy).password == PASSWORD
     assert who_may(copy.store_password_file) == 0o600
 
 
@@ -96,7 +96,7 @@ def test_another_user_is_told_whose_run_it_is(folder: RunFolder) -> None:
     os.seteuid(65534)
     try:
         with pytest.raises(StoreError, match="holds the store's password, and only its owner may read it"):
-            asked_settings(frozen, folder)
+            requested_settings(frozen, folder)
     finally:
         os.seteuid(0)
 

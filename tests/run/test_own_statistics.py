@@ -16,7 +16,7 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
 from vcdl.run.folder import RunFolder
 from vcdl.run.own_statistics import leave_samples
-from vcdl.run.results import export_model, leave_confusion_matrix, trained_model
+from vcdl.run.results import export_model, leave_confusion_matrix, load_trained_model
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Vector, flatten, read_weights, write_weights
@@ -76,7 +76,7 @@ def test_the_exported_model_measures_what_the_journal_has(run: Run, evaluator: E
 
 
 def test_the_confusion_matrix_counts_what_the_journal_has(run: Run, evaluator: Evaluator) -> None:
-    leave_confusion_matrix(run, trained_model(run, HOSTILE))
+    leave_confusion_matrix(run, load_trained_model(run, HOSTILE))
     rows = run.folder.confusion_file.read_text(encoding="utf-8").splitlines()[1:]
     right = sum(int(row.split(",")[number + 1]) for number, row in enumerate(rows))
     assert right / len(read_split(run.folder.test_file)[0]) == pytest.approx(measured(run, evaluator, HOSTILE)[1])
@@ -87,7 +87,7 @@ def test_without_its_samples_a_model_has_its_clients_statistics_and_a_line_says_
 ) -> None:
     aside = run.folder.statistics_file.rename(run.folder.statistics_file.with_suffix(".aside"))
     try:
-        model = trained_model(run, HOSTILE)
+        model = load_trained_model(run, HOSTILE)
     finally:
         aside.rename(run.folder.statistics_file)
     assert set(statistics_of(run, model)) == {40}
@@ -98,7 +98,7 @@ def test_without_its_samples_a_model_has_its_clients_statistics_and_a_line_says_
 def test_a_run_of_before_goes_on_with_its_clients_statistics(run: Run, evaluator: Evaluator, tmp_path: Path) -> None:
     before = replace(run, prepared=replace(run.prepared, statistics_samples=0))
     kept = read_weights(run.folder.snapshot(HOSTILE), run.layout.size)[0][: run.layout.model.size]
-    np.testing.assert_array_equal(flatten(trained_model(before, HOSTILE)), kept)
+    np.testing.assert_array_equal(flatten(load_trained_model(before, HOSTILE)), kept)
     evaluator_of_before = Evaluator(before, Journal.at(tmp_path / "journal.db"))
     assert measured(before, evaluator_of_before, HOSTILE) != measured(run, evaluator, HOSTILE)
 

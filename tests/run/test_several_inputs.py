@@ -45,7 +45,7 @@ def test_several_inputs_are_trained_measured_and_exported_as_keras_does(tmp_path
     np.testing.assert_allclose(vector, expected, atol=1e-6)
 
     samples = read_samples(run.folder.validation_file, run.prepared.normalisation)
-    given = model.predict(as_keras_takes(samples.loaded()[0]), verbose=0)
+    given = model.predict(as_keras_takes(samples.load()[0]), verbose=0)
     found = measured(run, vector)
     assert found.loss == pytest.approx(-np.log(given[np.arange(N), LABELS]).mean(), rel=1e-4)
     assert found.metrics["accuracy"] == pytest.approx((given.argmax(axis=1) == LABELS).mean())
@@ -55,4 +55,4 @@ def test_several_inputs_are_trained_measured_and_exported_as_keras_does(tmp_path
     assert [(tensor.name, tensor.dtype) for tensor in exported.inputs] == [("words", "int32"), ("table", "float32")]
     assign(model, first[: run.layout.model.size])
     raw = exported.predict({"words": WORDS, "table": TABLE.astype(np.float32)}, verbose=0)
-    np.testing.assert_allclose(raw, model.predict(as_keras_takes(samples.loaded()[0]), verbose=0), atol=1e-5)
+    np.testing.assert_allclose(raw, model.predict(as_keras_takes(samples.load()[0]), verbose=0), atol=1e-5)

@@ -51,7 +51,7 @@ def test_several_outputs_are_trained_measured_and_exported_as_keras_does(tmp_pat
     np.testing.assert_allclose(vector, np.concatenate([w.reshape(-1) for w in model.get_weights()]), atol=1e-6)
 
     samples = read_samples(run.folder.validation_file, run.prepared.normalisation)
-    expected = model.evaluate(samples.x, as_keras_takes(samples.loaded()[1]), verbose=0, return_dict=True, batch_size=N)
+    expected = model.evaluate(samples.x, as_keras_takes(samples.load()[1]), verbose=0, return_dict=True, batch_size=N)
     found = measured(run, vector)
     assert found.loss == pytest.approx(expected["loss"], rel=1e-5)
     assert {name for name in found.metrics if not name.endswith("_loss")} == {

@@ -11,7 +11,7 @@ from vcdl.errors import ModelError, RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
-from vcdl.models.fitted import fitted
+from vcdl.models.fitted import build_fitted
 from vcdl.models.lora import has_lora
 from vcdl.run.folder import RunFolder
 from vcdl.run.results import export_model, start_of
@@ -43,7 +43,7 @@ def run_of(path: Path, **model: Any) -> RunFolder:
 
 
 def begun(settings: Job) -> Any:
-    return fitted(settings, load_dataset(settings.data, settings.seed), start_of(settings)).model
+    return build_fitted(settings, load_dataset(settings.data, settings.seed), start_of(settings)).model
 
 
 def trained(folder: RunFolder) -> Any:

@@ -57,6 +57,6 @@ def test_the_fewest_hosts_are_searched_between_those_that_were_tried() -> None:
     assert best is not None
     assert 52 <= best.clients <= 55, "20 s in 80 % of the runs takes 52.5 hosts, searched to a twentieth"
     assert len(asked) < 10
-    assert best.kept(20.0) >= 0.8
+    assert best.fraction_within(20.0) >= 0.8
     assert fewest_hosts(on, [on(200), on(100)], 20.0) == on(100), "none was tried below"
     assert fewest_hosts(on, [on(10)], 20.0) is None

@@ -16,7 +16,7 @@ from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import FileUnavailable
 from vcdl.errors.refusal import Refusal
-from vcdl.loop.streamed_upload import FoldSettings, MeasuredUpload, StreamedUpload, opened_fold
+from vcdl.loop.streamed_upload import FoldSettings, MeasuredUpload, StreamedUpload, open_fold
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
@@ -69,7 +69,7 @@ class Bench:
         return MeasuringPass(self.bounds, facts, ReferenceFile(self.reference, LAYOUT).open(opened), StepCheck())
 
     def upload(self, staleness: int) -> StreamedUpload:
-        return opened_fold(
+        return open_fold(
             self.folder / "update.h5",
             self.folder / "base.h5",
             FoldSettings(LAYOUT, RULE, self.measurement, self.transport, self.passes),
@@ -130,7 +130,7 @@ def test_what_counts_already_is_folded_again_without_a_reference_update(tmp_path
         FoldSettings(LAYOUT, RULE, lambda facts, _: MeasuringPass(bench.bounds, facts)),
         UploadFacts(1, 0, 10, 1.0),
     )
-    opened_fold(tmp_path / "update.h5", tmp_path / "base.h5", settings, facts, judge=None).close()
+    open_fold(tmp_path / "update.h5", tmp_path / "base.h5", settings, facts, judge=None).close()
 
 
 @pytest.mark.parametrize("kept", [0, SIZE])

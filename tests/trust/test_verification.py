@@ -32,7 +32,7 @@ from vcdl.journal.events import (
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
 from vcdl.run.run import Run
-from vcdl.run.staging import Staged, staged
+from vcdl.run.staging import Staged, stage
 from vcdl.trust.host_record import HostRecord
 from vcdl.trust.kept_hosts import kept_hosts
 from vcdl.trust.retraining import Retraining
@@ -83,7 +83,7 @@ class World:
     def honest(self, shard: int, path: Path, *, part: float = 1.0, rate: float = 0.5) -> tuple[Path, UpdateHeader]:
         """What a client makes of a shard, of a part of it, from a workunit with a rate of its own."""
         run = self.trained.run
-        subtask = staged(run, WorkunitName.parse(self.trained.workunit(shard)), rate)
+        subtask = stage(run, WorkunitName.parse(self.trained.workunit(shard)), rate)
         samples = int(part * run.prepared.shard_samples[shard]) // 16 * 16 if part < 1 else 10**9
         retraining = Retraining(path / f"client{shard}", TRAINERS, 1000.0)
         update = retraining.update("slot", subtask, samples)

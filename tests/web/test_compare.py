@@ -121,6 +121,6 @@ def test_a_note_is_kept_shown_and_changed(
     for path in ("/", "/jobs/one"):
         assert "a &lt;b&gt;" in asking(tmp_path).get(path).text
     with pytest.raises(JobError, match="is no tag"):
-        RunNote().changed(None, ["two words"], [])
+        RunNote().with_changes(None, ["two words"], [])
     with pytest.raises(JobError, match="at most 20 tags"):
-        RunNote().changed(None, [str(number) for number in range(21)], [])
+        RunNote().with_changes(None, [str(number) for number in range(21)], [])

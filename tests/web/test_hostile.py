@@ -111,7 +111,7 @@ def test_a_body_that_stands_still_or_trickles_is_given_up(monkeypatch: pytest.Mo
         return {"type": "http.request", "body": b"x", "more_body": True}
 
     async def types(pause_s: float) -> list[str]:
-        receive = guard._limited(lambda: message(pause_s), 1 << 20)
+        receive = guard._limit_body(lambda: message(pause_s), 1 << 20)
         found: list[str] = []
         while not found or found[-1] != "http.disconnect":
             found.append((await receive())["type"])

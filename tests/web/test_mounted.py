@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from tests.run_folders import make_run
 from tests.web.asking import ADDRESS, csrf_of
 from vcdl.run.failure import describe_error
-from vcdl.web.app import create_app, mounted
+from vcdl.web.app import create_app, mount
 from vcdl.web.service import WebService
 
 BASE = "/lab_vcdl"
@@ -17,7 +17,7 @@ BASE = "/lab_vcdl"
 def test_every_link_and_redirect_stays_below_the_path(tmp_path: Path) -> None:
     make_run(tmp_path / "demo")
     service = WebService.over(tmp_path, base=BASE)
-    client = TestClient(mounted(create_app(service, describe_error), BASE), base_url=ADDRESS, follow_redirects=False)
+    client = TestClient(mount(create_app(service, describe_error), BASE), base_url=ADDRESS, follow_redirects=False)
     assert client.get(f"{BASE}/jobs/demo").headers["location"] == f"{BASE}/login?next=/jobs/demo"
     logged_in = client.get(f"{BASE}/login", params={"code": service.code, "next": "/jobs/demo"})
     assert f"url={BASE}/jobs/demo" in logged_in.text

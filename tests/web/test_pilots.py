@@ -38,11 +38,11 @@ class BadNetwork(ServiceClient):
 
     dice = random.Random(1)
 
-    def _opened(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+    def _open(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         fate = self.dice.random()
         if fate < 0.1:
-            super()._opened(method, path, body, headers).close()
-        answer = super()._opened(method, path, body, headers)
+            super()._open(method, path, body, headers).close()
+        answer = super()._open(method, path, body, headers)
         if fate > 0.9:
             answer.close()
             raise GridUnavailable("the answer is lost")
@@ -144,7 +144,7 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, port: int,
     of_run.give(task)
     assert mailbox.take() == mailbox.take() == task  # the answer of the first was lost
     of_run.do_without(task.workunit)
-    assert mailbox.dropped() == task.workunit
+    assert mailbox.dropped_workunit() == task.workunit
     mailbox.forget(LATER)  # of an earlier task, and late
     assert mailbox.take() == task
     mailbox.forget(task.workunit)
@@ -330,7 +330,7 @@ def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) ->
     with served_by(Nonsense) as url:
         reached = reached_by(int(url.rpartition(":")[2]), "vcdl_0_x", KEY)
         mailbox = reached.mailbox("a")
-        acts: list[Callable[[], object]] = [reached.read_driver, mailbox.take, mailbox.dropped]
+        acts: list[Callable[[], object]] = [reached.read_driver, mailbox.take, mailbox.dropped_workunit]
         acts += [lambda: mailbox.end(WORKUNIT, update), lambda: reached.copy("model.json", tmp_path / "part")]
         for act in acts:
             with pytest.raises(OSError, match=r"answers|broke off"):

@@ -20,7 +20,7 @@ from vcdl.errors.backoff import wait_until
 from vcdl.remote.connections import ServiceConnection, keep_connection
 from vcdl.run.frozen_job import read_frozen
 from vcdl.web.accounts import Accounts
-from vcdl.web.served_commands import CommandRequest, served_command
+from vcdl.web.served_commands import CommandRequest, check_command
 from vcdl.web.sessions import Role
 
 API = "/api/v1/commands"
@@ -119,7 +119,7 @@ def test_what_is_not_in_the_table_is_refused(request_: CommandRequest) -> None:
     with pytest.raises(
         Exception, match=r"at a service|a service does not run|may be|cannot write|cannot be|of the server"
     ):
-        served_command(request_, Role.SUBMITTER)
+        check_command(request_, Role.SUBMITTER)
 
 
 def test_a_new_job_is_planned_for_a_submitter_alone_and_as_one_that_is_sent(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_submission_that_is_refused_or_killed_leaves_nothing(sender: Sender, m
     missing = {"d.npz": ["0" * 64]}
     assert "send it, then submit again" in sender.send({**JOB, "data": {"npz": "d.npz"}}, files=missing)[1]
     with monkeypatch.context() as patched:
-        patched.setattr(Accounts, "submitted", killed)
+        patched.setattr(Accounts, "record_submission", killed)
         with pytest.raises(KeyboardInterrupt):
             service.submissions.submit(Caller("ada", Role.SUBMITTER), "key", json.dumps(JOB), [])
     assert list(jobs.iterdir()) == []
@@ -360,7 +360,7 @@ def test_a_submitted_job_whose_process_died_goes_on_by_itself_and_others_do_not(
             process.kill()
         process.communicate()
     for name in ("sent", "paused"):
-        Accounts(runs).submitted("ada", f"key-{name}", "digest", name, 0.0)
+        Accounts(runs).record_submission("ada", f"key-{name}", "digest", name, 0.0)
     with served(runs):
         wait_until(lambda: RunFolder(runs / "sent").running_pid is not None, "the submitted job continues")
         before = len(applied(runs / "sent"))

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from vcdl.wire.inputs import as_keras_takes, packed, sample_shape, shown_shape
+from vcdl.wire.inputs import as_keras_takes, format_shape, pack_inputs, sample_shape
 
 WORDS, TABLE = np.arange(12, dtype=np.int32).reshape(4, 3), np.linspace(0, 1, 8).reshape(4, 2)
 
 
 def test_inputs_come_out_as_they_went_in_whatever_samples_are_taken() -> None:
-    both = packed({"words": WORDS, "table": TABLE})
+    both = pack_inputs({"words": WORDS, "table": TABLE})
     assert (len(both), both[1:3].nbytes) == (4, 2 * (3 * 4 + 2 * 8))
     taken = as_keras_takes(both[[3, 0]])
     assert isinstance(taken, dict)
@@ -19,7 +19,7 @@ def test_inputs_come_out_as_they_went_in_whatever_samples_are_taken() -> None:
 
 
 def test_shapes_are_those_of_a_sample() -> None:
-    both = packed({"words": WORDS, "table": TABLE})
+    both = pack_inputs({"words": WORDS, "table": TABLE})
     assert sample_shape(TABLE) == (2,)
     assert sample_shape(both) == {"words": (3,), "table": (2,)}
-    assert (shown_shape((2,)), shown_shape(sample_shape(both))) == ("(2,)", "words (3,), table (2,)")
+    assert (format_shape((2,)), format_shape(sample_shape(both))) == ("(2,)", "words (3,), table (2,)")

@@ -7,33 +7,33 @@ import pytest
 
 from tests.weights_key import KEY, OTHER_KEY
 from vcdl.errors import WorkunitError
-from vcdl.wire.newest import Newest, PublicKey, read_signed, signed
+from vcdl.wire.newest import Newest, PublicKey, append_signature, read_signed
 
 NEWEST = Newest("digits", "0123456789abcdef", 17, "http://example.org/download/3f/vcdl_a.h5", 1000, "ab" * 32)
 
 
 def test_what_the_project_has_signed_is_read_with_the_key_that_it_published() -> None:
     key = PublicKey.from_json(KEY.public.to_json())
-    assert read_signed(KEY.signed(NEWEST.to_json()).encode(), key) == NEWEST
+    assert read_signed(KEY.sign(NEWEST.to_json()).encode(), key) == NEWEST
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        OTHER_KEY.signed(NEWEST.to_json()),
-        KEY.signed(NEWEST.to_json()).replace("17", "18"),
-        signed(NEWEST.to_json(), b""),
-        signed(NEWEST.to_json(), bytes(384)),
-        signed(NEWEST.to_json(), b"\0" * 383 + b"\1"),
-        signed(NEWEST.to_json(), b"\xff" * 384),
-        signed(NEWEST.to_json(), bytes(10_000)),
-        KEY.signed(replace(NEWEST, url="file:///etc/passwd").to_json()),
-        KEY.signed(replace(NEWEST, sha256="ab").to_json()),
-        KEY.signed(replace(NEWEST, version=-1).to_json()),
-        KEY.signed(NEWEST.to_json().replace("17", "true")),
-        KEY.signed(NEWEST.to_json().replace("17", '"17"')),
-        KEY.signed('{"job": "digits"}'),
-        KEY.signed("[" * 100_000),
+        OTHER_KEY.sign(NEWEST.to_json()),
+        KEY.sign(NEWEST.to_json()).replace("17", "18"),
+        append_signature(NEWEST.to_json(), b""),
+        append_signature(NEWEST.to_json(), bytes(384)),
+        append_signature(NEWEST.to_json(), b"\0" * 383 + b"\1"),
+        append_signature(NEWEST.to_json(), b"\xff" * 384),
+        append_signature(NEWEST.to_json(), bytes(10_000)),
+        KEY.sign(replace(NEWEST, url="file:///etc/passwd").to_json()),
+        KEY.sign(replace(NEWEST, sha256="ab").to_json()),
+        KEY.sign(replace(NEWEST, version=-1).to_json()),
+        KEY.sign(NEWEST.to_json().replace("17", "true")),
+        KEY.sign(NEWEST.to_json().replace("17", '"17"')),
+        KEY.sign('{"job": "digits"}'),
+        KEY.sign("[" * 100_000),
         json.dumps({"statement": 17, "signature": ""}),
         json.dumps({"statement": NEWEST.to_json(), "signature": "rubbish"}),
         json.dumps([]),
@@ -52,7 +52,7 @@ def test_a_signature_of_something_else_is_none_for_weights() -> None:
 
     bare = KEY._private.sign(NEWEST.to_json().encode(), padding.PKCS1v15(), hashes.SHA256())
     with pytest.raises(WorkunitError, match="not signed"):
-        read_signed(signed(NEWEST.to_json(), bare).encode(), KEY.public)
+        read_signed(append_signature(NEWEST.to_json(), bare).encode(), KEY.public)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"modulus": 17}', '{"modulus": "rubbish"}', '{"modulus": "ffff"}'])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.hostile_npz import HOSTILE, write_hostile
-from vcdl.wire.npz_form import NpzError, NpzObjectsError, opened_npz
+from vcdl.wire.npz_form import NpzError, NpzObjectsError, open_npz
 
 X = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
 Y = np.arange(4)
@@ -25,7 +25,7 @@ def test_arrays_are_read_as_numpy_wrote_them(tmp_path: Path, save: "np.ufunc") -
         "text": np.array(["a", "bc"]),
     }
     save(tmp_path / "a.npz", **arrays)
-    with opened_npz(tmp_path / "a.npz") as file:
+    with open_npz(tmp_path / "a.npz") as file:
         assert file.names == list(arrays)
         for name, array in arrays.items():
             read = file.read(name)
@@ -39,7 +39,7 @@ def test_what_numpy_does_not_write_is_refused_before_it_takes_memory(tmp_path: P
     path = tmp_path / "a.npz"
     write_hostile(path, {"x": X, "y": Y}, "x", kind)
     tracemalloc.start()
-    with pytest.raises(NpzError) as refused, opened_npz(path) as file:
+    with pytest.raises(NpzError) as refused, open_npz(path) as file:
         file.read("x")
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -53,5 +53,5 @@ def test_a_checksum_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x=X)
     path.write_bytes(path.read_bytes().replace(X[3].tobytes(), X[2].tobytes()))
-    with pytest.raises(NpzError, match="CRC"), opened_npz(path) as file:
+    with pytest.raises(NpzError, match="CRC"), open_npz(path) as file:
         file.read("x")

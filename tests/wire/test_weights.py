@@ -16,7 +16,7 @@ from vcdl.wire.weights import (
     assign,
     change_header,
     flatten,
-    opened_weights,
+    open_weights,
     read_header,
     read_weights,
     write_weights,
@@ -181,7 +181,7 @@ def test_weights_that_are_not_those_that_were_written_are_not_read(tmp_path: Pat
         file.write(bytes(512))
     with pytest.raises(WeightsFileError, match=r"params\.h5 is damaged: its weights are not those that were written"):
         read_weights(path, 1000)
-    with opened_weights(path, 1000) as file_of:
+    with open_weights(path, 1000) as file_of:
         for begin in (0, 300, 600):
             file_of.read(begin, np.empty(300, np.float32))
         with pytest.raises(WeightsFileError, match="is damaged"):

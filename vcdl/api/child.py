@@ -112,13 +112,13 @@ def _public_kind(error: Exception) -> str:
 
 def _run(order: ChildOrder, observer: RunObserver) -> bool:
     from vcdl.job import load_job
-    from vcdl.run.driver import begun
+    from vcdl.run.driver import create_run
     from vcdl.run.finding import folder_for
 
     job = load_job(Path(order.job_file), order.settings)
     folder = folder_for(job.name, Path(order.folder))
-    with begun(folder, job) as frozen:
-        return _driven(folder, frozen, observer)
+    with create_run(folder, job) as frozen:
+        return _drive(folder, frozen, observer)
 
 
 def _resume(order: ChildOrder, observer: RunObserver) -> bool:
@@ -128,12 +128,12 @@ def _resume(order: ChildOrder, observer: RunObserver) -> bool:
     folder = RunFolder.existing(Path(order.folder))
     job = read_frozen(folder)
     with RunLock(folder):
-        return _driven(folder, job, observer)
+        return _drive(folder, job, observer)
 
 
-def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
+def _drive(folder: Any, job: Any, observer: RunObserver) -> bool:
     from vcdl.local.run import warm_workers_for
-    from vcdl.run.driver import drive, given_up, note_pause, results_of
+    from vcdl.run.driver import drive, failed_shard_error, note_pause, results_of
 
     report = results_of(folder)
     if report is None:
@@ -150,13 +150,13 @@ def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
             return False
         report = reached
     if report.is_given_up:
-        raise given_up(folder, job, report)
+        raise failed_shard_error(folder, job, report)
     return True
 
 
 def _simulate(order: ChildOrder, observer: RunObserver) -> bool:
     from vcdl.job import load_job
-    from vcdl.run.driver import given_up
+    from vcdl.run.driver import failed_shard_error
     from vcdl.run.folder import RunFolder
     from vcdl.simulate.client_fleet import load_clients
     from vcdl.simulate.simulation import simulate
@@ -167,7 +167,7 @@ def _simulate(order: ChildOrder, observer: RunObserver) -> bool:
     folder = RunFolder(Path(order.folder))
     report = simulate(folder, job, fleet, observer)
     if report is not None and report.is_given_up:
-        raise given_up(folder, job, report)
+        raise failed_shard_error(folder, job, report)
     return report is not None
 
 

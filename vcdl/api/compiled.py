@@ -34,7 +34,7 @@ def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
             "float32, and compile it with the optimizer alone"
         )
     training = {
-        "optimizer": _named("optimizer", model.optimizer, optimizer, None),
+        "optimizer": _describe_by_name("optimizer", model.optimizer, optimizer, None),
         "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate")), model.optimizer),
     }
     if len(model.outputs or ()) > 1:  # each has a loss and metrics of its own: vcdl.api.outputs
@@ -49,7 +49,10 @@ def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
 def _metrics_of(model: Any, metrics: Any, code: OwnCode | None) -> list[Any]:
     if not isinstance(metrics, list) or any(isinstance(metric, list) for metric in metrics):
         raise _several("metrics")
-    return [part_of("metrics", *pair, code) for pair in zip(_given_metrics(model, len(metrics)), metrics, strict=True)]
+    return [
+        part_of("metrics", *pair, code)
+        for pair in zip(_read_compile_metrics(model, len(metrics)), metrics, strict=True)
+    ]
 
 
 def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
@@ -58,7 +61,7 @@ def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
             raise JobError(f"the model is compiled with {key}, which vcdl.train does not support: compile it without")
 
 
-def _given_metrics(model: Any, count: int) -> list[Any]:
+def _read_compile_metrics(model: Any, count: int) -> list[Any]:
     """Return the metrics in the form in which `compile` received them.
 
     Only that form distinguishes two functions of the same name.
@@ -107,10 +110,10 @@ def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> A
         return name
     # Keras leaves some arguments out of the configuration, such as the delta of Huber.
     left_out = getattr(given, "_fn_kwargs", {}) if type(given).__name__ == config["class_name"] else {}
-    return _named(key, given, {**config, "config": {**left_out, **config["config"]}}, code)
+    return _describe_by_name(key, given, {**config, "config": {**left_out, **config["config"]}}, code)
 
 
-def _named(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -> Any:
+def _describe_by_name(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -> Any:
     """Return an object of Keras by its name, with the arguments that differ from their defaults."""
     from vcdl.client.metrics import snake_case
 

@@ -134,7 +134,7 @@ class RemoteService:
             key: Submissions with the same key start one run, so that a retry is safe.
         """
         with parcel_of(Path(job_file), settings) as parcel:
-            return RemoteRun(self._client, self._client.submit(self._client.sent(parcel), key))
+            return RemoteRun(self._client, self._client.submit(self._client.send(parcel), key))
 
     def run(self, name: str) -> RemoteRun:
         """Return the run of a job by the job's name."""

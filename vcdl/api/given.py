@@ -160,13 +160,13 @@ def write_model(folder: Path, model: Any) -> dict[str, str]:
     Raises:
         ModelError: Keras cannot save the model.
     """
-    from vcdl.client.parts import described, has_parts
+    from vcdl.client.parts import has_parts, model_to_json
 
     try:
         model.save(folder / MODEL_FILE)
         if not has_parts(model):
             return {"keras": MODEL_FILE}
-        (folder / MODEL_JSON).write_text(described(model), "utf-8")
+        (folder / MODEL_JSON).write_text(model_to_json(model), "utf-8")
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"Keras cannot save the model ({one_line(error)}): use Keras' own layers only") from error
     return {"keras_json": MODEL_JSON, "weights": MODEL_FILE}
@@ -199,7 +199,7 @@ def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | 
     """
     import keras
 
-    from vcdl.client.model import checked_config, know_ends
+    from vcdl.client.model import know_ends, parse_config
     from vcdl.job.code_folder import check_arguments
 
     for name, samples in inputs.items():
@@ -225,4 +225,4 @@ def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | 
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"the model has no JSON ({one_line(error)}): use Keras' own layers only") from error
     # The check that clients make: here it is an exception of `train`, and not a job that fails on every host.
-    checked_config(config if code is None else code.with_model(config))
+    parse_config(config if code is None else code.with_model(config))

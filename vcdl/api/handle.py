@@ -11,7 +11,7 @@ from typing import Any, Self
 from vcdl.api.history import History
 from vcdl.api.order import ChildOrder
 from vcdl.api.process import RunProcess
-from vcdl.api.showing import shown_run
+from vcdl.api.showing import printing_observer
 from vcdl.errors import RunFolderError
 from vcdl.errors.backoff import wait_until
 from vcdl.job import Job, load_frozen_job
@@ -20,7 +20,7 @@ from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
 from vcdl.report.summary import summary_of
 from vcdl.run.control import TIMEOUT_S, pause, release
-from vcdl.run.finding import resume_hint, shown
+from vcdl.run.finding import display_path, resume_hint
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunFollower, RunState, journal_of, read_report, state_of
 
@@ -67,7 +67,10 @@ class RunHandle:
 
     def __repr__(self) -> str:
         history = self.history
-        return f"<vcdl.Run {self.name} in {shown(self.folder)}: {self.status}, {len(history.epoch)} epochs measured>"
+        return (
+            f"<vcdl.Run {self.name} in {display_path(self.folder)}: {self.status}, {len(history.epoch)} epochs "
+            "measured>"
+        )
 
     @property
     def folder(self) -> Path:
@@ -150,7 +153,8 @@ class RunHandle:
             self._process.interrupt()
             if not self._process.wait(timeout_s):
                 raise RunFolderError(
-                    f"{shown(self.folder)} still runs after {timeout_s:g} s; it has been asked to stop: wait for it"
+                    f"{display_path(self.folder)} still runs after {timeout_s:g} s; it has been asked to stop: wait "
+                    "for it"
                 )
         else:
             pause(self._folder, timeout_s)
@@ -166,7 +170,7 @@ class RunHandle:
         if self._folder.kind.has_daemons:
             release(self._folder)
         elif self._folder.kind.driver is None:
-            raise RunFolderError(f"{shown(self.folder)} cannot be resumed: {resume_hint(self._folder)}")
+            raise RunFolderError(f"{display_path(self.folder)} cannot be resumed: {resume_hint(self._folder)}")
         elif self._process is None or not self._process.is_alive:
             self._process = RunHandle.begin(ChildOrder("resume", str(self.folder)), shows=show)._process
         return self
@@ -202,10 +206,10 @@ class RunHandle:
         return self.status not in _GO_ON
 
     def _follow(self, timeout_s: float, shows: bool) -> Any:
-        with shown_run(self._folder, RunGoal.of(self._job), shows=shows) as observer:
+        with printing_observer(self._folder, RunGoal.of(self._job), shows=shows) as observer:
             follower = RunFollower(self._folder, observer)
 
-            def looked_to_the_end() -> bool:
+            def show_new_events() -> bool:
                 # As in `events`: the state before the look, so that the last events are shown.
                 is_over = self._is_over
                 follower.poll()
@@ -214,8 +218,8 @@ class RunHandle:
                     observer.tasks(self._process.running, self._process.waiting)
                 return is_over
 
-            if not wait_until(looked_to_the_end, timeout_s, every_s=_LOOK_EVERY_S):
-                raise TimeoutError(f"{shown(self.folder)} still runs; it continues while this program does")
+            if not wait_until(show_new_events, timeout_s, every_s=_LOOK_EVERY_S):
+                raise TimeoutError(f"{display_path(self.folder)} still runs; it continues while this program does")
             return follower.report
 
     def _pause_process(self) -> None:
@@ -235,9 +239,9 @@ class RunHandle:
         report = read_report(self._folder)
         # Also for a run of another program: whoever waits for a run wants to know why it failed.
         if report.is_given_up and not self._folder.running_pid:
-            from vcdl.run.driver import given_up
+            from vcdl.run.driver import failed_shard_error
 
-            raise given_up(self._folder, self._job, report)
+            raise failed_shard_error(self._folder, self._job, report)
 
 
 def _until_begun(process: RunProcess, shows: bool) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from vcdl.errors import DataError, one_line
-from vcdl.models.hub_inline import inlined
+from vcdl.models.hub_inline import inline_model
 
 _MASK = -1
 """The label of padding, where KerasHub gives it weight 0."""
 
 
-def preprocessed(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> tuple[Any, Any, Any]:
+def preprocess(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> tuple[Any, Any, Any]:
     """Convert samples, labels and weights with the model's preprocessor, as `fit` does.
 
     Args:
@@ -39,12 +39,12 @@ def preprocessed(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> 
         ) from error
     x, y, weights = keras.tree.map_structure(_as_numpy, keras.utils.unpack_x_y_sample_weight(made))
     if getattr(weights, "ndim", 1) > 1:  # a weight for each token: those of padding are 0
-        y, weights = _masked(y, weights), None
+        y, weights = _mask_labels(y, weights), None
     return x, y, weights
 
 
 def mask_of(model: Any) -> Mapping[str, Any]:
-    """Return the keys of the section `data` that the labels of `preprocessed` need."""
+    """Return the keys of the section `data` that the labels of `preprocess` need."""
     from_tokens = "CausalLM" in type(getattr(model, "preprocessor", None)).__name__
     return {"mask": _MASK} if from_tokens else {}
 
@@ -62,7 +62,7 @@ def of_keras_layers(model: Any, arrays: Mapping[str, Any]) -> Any:
     names = [str(tensor.name) for tensor in model.inputs]
     array_of = {name: arrays.get(f"x_train_{name}" if len(names) > 1 else "x_train") for name in names}
     shapes = {name: tuple(array.shape[1:]) for name, array in array_of.items() if array is not None}
-    made = inlined(model, shapes)
+    made = inline_model(model, shapes)
     config = dict((model.get_compile_config() if getattr(model, "compiled", False) else None) or {})
     if config:
         made.compile_from_config({**config, "metrics": config.get("metrics") or config.get("weighted_metrics")} | _NONE)
@@ -79,7 +79,7 @@ def _as_numpy(value: Any) -> Any:
     return keras.ops.convert_to_numpy(value) if hasattr(value, "shape") else value
 
 
-def _masked(y: Any, weights: Any) -> Any:
+def _mask_labels(y: Any, weights: Any) -> Any:
     import numpy as np
 
     return np.where(weights != 0, y, _MASK)

@@ -25,7 +25,7 @@ def split_off(model: Any) -> tuple[Any, dict[str, Any]]:
 
     if isinstance(model, keras.Sequential) and model.layers and _is_lookup(model.layers[0]):
         rest = keras.Sequential([keras.Input(model.layers[0].output.shape[1:]), *model.layers[1:]], name=model.name)
-        return _compiled_as(model, rest), {"": model.layers[0]}
+        return _compile_like(model, rest), {"": model.layers[0]}
     inputs = getattr(model, "inputs", None) or []
     found = {}
     for tensor in inputs:
@@ -42,12 +42,12 @@ def split_off(model: Any) -> tuple[Any, dict[str, Any]]:
         keras.Input(tuple(end.shape[1:]), dtype=end.dtype, name=name) for name, end in zip(names, ends, strict=True)
     ]
     outputs = keras.Model(ends, model.output, name=model.name)(given)
-    return _compiled_as(model, keras.Model(given, outputs, name=model.name)), (
+    return _compile_like(model, keras.Model(given, outputs, name=model.name)), (
         found if len(inputs) > 1 else {"": next(iter(found.values()))}
     )
 
 
-def looked_up(lookups: Mapping[str, Any], name: str, x: Any, names: Sequence[str]) -> Any:
+def apply_lookups(lookups: Mapping[str, Any], name: str, x: Any, names: Sequence[str]) -> Any:
     """Apply lookups to samples.
 
     Args:
@@ -101,7 +101,7 @@ def _takes(layer: Any, tensor: Any) -> bool:
     )
 
 
-def _compiled_as(model: Any, rest: Any) -> Any:
+def _compile_like(model: Any, rest: Any) -> Any:
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if config:
         rest.compile_from_config(config)

@@ -39,7 +39,7 @@ def outputs_of(model: Any, arrays: dict[str, Any], code: OwnCode | None = None) 
             loss=part_of("loss", given.get(name), losses[name], code) if name in losses else None,
             metrics=[
                 part_of("metrics", *pair, code)
-                for pair in zip(_listed(given_metrics.get(name)), _listed(metrics.get(name)), strict=True)
+                for pair in zip(_as_list(given_metrics.get(name)), _as_list(metrics.get(name)), strict=True)
             ],
             weight=weights.get(name),
         )
@@ -74,7 +74,7 @@ def _by_name(key: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
     raise JobError(f"the model is compiled with {key} for another number of outputs than {len(names)}: give a dict")
 
 
-def _listed(metrics: Any) -> list[Any]:
+def _as_list(metrics: Any) -> list[Any]:
     if metrics is None:
         return []
     return list(metrics) if isinstance(metrics, list | tuple) else [metrics]

@@ -11,7 +11,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import clock_of
 
 
-def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:
+def printing_observer(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:
     """Return the observer that prints a run to the program's output.
 
     Args:

@@ -41,7 +41,7 @@ def is_stream(value: Any) -> bool:
     return hasattr(value, "__iter__") or (hasattr(value, "__getitem__") and hasattr(value, "__len__"))
 
 
-def spooled(
+def spool_stream(
     name: str, stream: Any, folder: Path, part: str, axes: int | None, ends: _Ends = ((), ())
 ) -> "dict[str, Array]":
     """Write a stream into a folder, and return its arrays by the names of a data file; samples are mapped.

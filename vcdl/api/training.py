@@ -26,12 +26,12 @@ from vcdl.api.given import (
     write_model,
 )
 from vcdl.api.handle import RunHandle
-from vcdl.api.hub_task import mask_of, of_keras_layers, preprocessed
+from vcdl.api.hub_task import mask_of, of_keras_layers, preprocess
 from vcdl.api.job import JobFile
-from vcdl.api.lookups import looked_up, split_off
+from vcdl.api.lookups import apply_lookups, split_off
 from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
-from vcdl.api.spooled import is_stream, spooled
+from vcdl.api.spooled import is_stream, spool_stream
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
 from vcdl.client.compile import measures_itself
 from vcdl.client.own_code import OwnCode
@@ -148,7 +148,7 @@ def train(
     with tempfile.TemporaryDirectory(prefix="vcdl_") as spool:  # streams wait here for the run's folder
         is_hub = holds_hub_layers(model)
         if is_hub:
-            x, y, sample_weight = preprocessed(model, "x", x, y, sample_weight)
+            x, y, sample_weight = preprocess(model, "x", x, y, sample_weight)
             validation_data = _pair_preprocessed(model, "validation_data", validation_data)
             test_data = _pair_preprocessed(model, "test_data", test_data)
             sections["data"] = {**mask_of(model), **plain(sections.get("data", {}), "data")}
@@ -158,9 +158,9 @@ def train(
                 named = ", ".join(layer.name for layer in lookups.values())
                 print(f"{named} is applied to the data now, once: the run's model gets the numbers")
             names = ends_of(model)[0]
-            x = looked_up(lookups, "x", x, names)
+            x = apply_lookups(lookups, "x", x, names)
             validation_data, test_data = (
-                (looked_up(lookups, what, pair[0], names), pair[1]) if isinstance(pair, tuple | list) else pair
+                (apply_lookups(lookups, what, pair[0], names), pair[1]) if isinstance(pair, tuple | list) else pair
                 for what, pair in (("validation_data", validation_data), ("test_data", test_data))
             )
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
@@ -216,7 +216,7 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
         if is_stream(pair):
             name = {"train": "x", "val": "validation_data", "test": "test_data"}[part]
             axes = len(model.inputs[0].shape) - 1 if inputs else None
-            arrays.update(spooled(name, pair, spool, part, axes, (inputs, outputs)))
+            arrays.update(spool_stream(name, pair, spool, part, axes, (inputs, outputs)))
             continue
         what = {"train": "", "val": "validation_data: ", "test": "test_data: "}[part]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -229,7 +229,7 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
 def _pair_preprocessed(model: Any, what: str, pair: Any) -> Any:
     """Preprocess a pair (x, y) of validation or test as the model does; anything else is refused later."""
     if isinstance(pair, tuple | list) and len(pair) == 2:
-        return preprocessed(model, what, *pair)[:2]
+        return preprocess(model, what, *pair)[:2]
     return pair
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from vcdl.checks.claims import LARGEST_LOSS, LONGEST_S
 from vcdl.checks.norm import NormMeter, trained_norm
-from vcdl.checks.upload_reader import opened_upload
+from vcdl.checks.upload_reader import open_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
@@ -86,7 +86,7 @@ class UploadCheck:
         """
         header = self.read_header(path, workunit)
         meter, room = NormMeter(self.layout), np.empty(min(CHUNK, self.layout.size), np.float32)
-        with opened_upload(path, self.up, base if self.up.is_difference else None) as upload:
+        with open_upload(path, self.up, base if self.up.is_difference else None) as upload:
             for begin in range(0, self.layout.size, CHUNK):
                 block = room[: self.layout.size - begin]
                 upload.read(begin, block)

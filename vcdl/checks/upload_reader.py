@@ -12,7 +12,7 @@ import numpy as np
 from vcdl.codecs.encoding import BlockSource, Encoding
 from vcdl.errors import WeightsFileError
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.wire.weights import Vector, WeightsFile, opened_weights
+from vcdl.wire.weights import Vector, WeightsFile, open_weights
 
 
 class UploadReader:
@@ -72,7 +72,7 @@ class UploadReader:
 
 
 @contextmanager
-def opened_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Iterator[UploadReader]:
+def open_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Iterator[UploadReader]:
     """Open an upload after checking everything but its weights.
 
     Args:
@@ -94,7 +94,7 @@ def opened_upload(path: Path, encoding: Encoding, base: Path | None = None) -> I
         started_from: WeightsFile | None = None
         if base is not None:
             try:
-                started_from = opened.enter_context(opened_weights(base, encoding.layout.size))
+                started_from = opened.enter_context(open_weights(base, encoding.layout.size))
             except WeightsFileError as error:
                 raise _without_base(error) from error
         yield UploadReader(upload, encoding, started_from)

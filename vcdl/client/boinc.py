@@ -72,7 +72,7 @@ def _under_client(slot: Path, threads: int | None) -> int:
         return ExitCode.OK
     except Exception as error:
         lacking = shortage_of(error)
-        return _failed(error) if lacking is None else _postponed(slot, lacking)
+        return _report_failure(error) if lacking is None else _postpone(slot, lacking)
 
 
 def _under_wrapper(slot: Path, threads: int | None) -> int:
@@ -85,7 +85,7 @@ def _under_wrapper(slot: Path, threads: int | None) -> int:
         _train(slot, supervisor, init, threads)
         return ExitCode.OK
     except Exception as error:
-        return _failed(error)
+        return _report_failure(error)
 
 
 def _train(slot: Path, supervisor: BoincSupervisor | WrapperSupervisor, init: InitData, threads: int | None) -> bool:
@@ -99,7 +99,7 @@ def _by_hand() -> int:
     try:
         make_ready()
     except Exception as error:
-        return _failed(error)
+        return _report_failure(error)
     from vcdl.client import __main__ as by_hand
 
     return by_hand.main([])
@@ -111,7 +111,7 @@ def _quit_on_signals(supervisor: BoincSupervisor | WrapperSupervisor) -> None:
         signal.signal(number, lambda _number, _frame: supervisor.quit())
 
 
-def _failed(error: Exception) -> int:
+def _report_failure(error: Exception) -> int:
     if not isinstance(error, VcdlError | OSError | MemoryError):  # a bug of Keras, its backend or ours
         traceback.print_exception(error)
     _log.error("failed: %s", error_text(error))
@@ -122,11 +122,11 @@ def _failed(error: Exception) -> int:
     return ExitCode.RUN_FAILED if isinstance(error, OSError | MemoryError) else ExitCode.BUG
 
 
-def _postponed(slot: Path, lacking: str) -> int:
+def _postpone(slot: Path, lacking: str) -> int:
     try:
         tell_postponed(slot, POSTPONED_S, lacking)
     except OSError as error:  # the disk is full: a failed task is better than endless restarts
-        return _failed(error)
+        return _report_failure(error)
     _log.warning("postponed for %d s: %s", POSTPONED_S, lacking)
     return ExitCode.OK
 

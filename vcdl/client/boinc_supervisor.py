@@ -113,7 +113,7 @@ class BoincSupervisor:
         return Request.FINISH if self._finish_now else Request.GO
 
     def progress(self, fraction: float, _samples: int) -> None:
-        self._time.trained(fraction)
+        self._time.record_progress(fraction)
 
     def checkpoint_made(self) -> None:
         self._checkpoint_cpu_s = self._cpu_s()

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.trainer import TrainerState
 from vcdl.files.atomic import atomic_write, sweep
-from vcdl.wire.npz_form import opened_npz
+from vcdl.wire.npz_form import open_npz
 from vcdl.wire.workunit import STAGES, Workunit
 
 _FORMAT = 1
@@ -89,7 +89,7 @@ class Checkpoint:
         """Return the checkpoint of this workunit if its state fits `like`; otherwise None, with a note in the log."""
         path = folder / CHECKPOINT_FILE
         try:
-            with opened_npz(path) as file:
+            with open_npz(path) as file:
                 header = _header(file.read("header"))
                 # Compare the whole description and not only the name: after a change of rate or base, training must
                 # start over.

@@ -11,7 +11,7 @@ from typing import Any
 
 from vcdl.client.metrics import ALIASES, BY_SHAPE, PERPLEXITY, metric_name, metric_names, metric_of_loss, snake_case
 from vcdl.client.optimizers import facts_of
-from vcdl.client.own_code import guarded, part
+from vcdl.client.own_code import part, run_guarded
 from vcdl.errors import JobError, ModelError
 from vcdl.wire.workunit import Named, Training
 
@@ -148,7 +148,7 @@ def _make_own(key: str, named: Named, base: type, of_function: Callable[..., Any
     try:
         found = part(named.name)
         if isinstance(found, type) and issubclass(found, base):
-            made = guarded(named.name, lambda: found(**named.arguments))
+            made = run_guarded(named.name, lambda: found(**named.arguments))
             if fixed:
                 made.name = fixed["name"]
             return made

@@ -67,7 +67,7 @@ class CompiledPrograms:
     def _sweep(self) -> None:
         kept_bytes = 0
         # Keep the newest: no task needs the programs of a job that has ended.
-        for made_s, size_bytes, path in sorted(map(_described, self._kept.glob(f"*{_SUFFIX}")), reverse=True):
+        for made_s, size_bytes, path in sorted(map(_stat_file, self._kept.glob(f"*{_SUFFIX}")), reverse=True):
             kept_bytes += size_bytes
             if kept_bytes > _KEPT_BYTES or time.time() - made_s > _KEPT_S:
                 path.unlink(missing_ok=True)
@@ -104,6 +104,6 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _described(path: Path) -> tuple[float, int, Path]:
+def _stat_file(path: Path) -> tuple[float, int, Path]:
     found = path.stat()
     return found.st_mtime, found.st_size, path

@@ -14,7 +14,7 @@ from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.inputs import each, parts_of
 from vcdl.wire.jpeg import ENDS, SHAPE, read_inputs
 from vcdl.wire.normalise import normalise
-from vcdl.wire.npz_form import NpzError, opened_npz
+from vcdl.wire.npz_form import NpzError, open_npz
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import DESCRIPTION_FILE, MODEL_FILE, SHARD_FILE, Normalisation, Workunit
@@ -101,7 +101,7 @@ def read_shard(
         raise WorkunitError(
             f"{SHARD_FILE} contains numbers that are not finite: clean the data and submit the job again"
         )
-    return Shard(scaled, labels, None if weights is None else _checked_weights(weights, len(x)))
+    return Shard(scaled, labels, None if weights is None else _check_weights(weights, len(x)))
 
 
 def _arrays(path: Path) -> tuple[Any, Any, Any]:
@@ -111,7 +111,7 @@ def _arrays(path: Path) -> tuple[Any, Any, Any]:
         WorkunitError: The file cannot be read.
     """
     try:
-        with opened_npz(path) as file:
+        with open_npz(path) as file:
             # Encoded pictures also have `ends` and `shape` (vcdl.wire.jpeg). Anything else is another kind of file.
             if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:
                 raise WorkunitError(f"{path.name} contains {str(sorted(file.names))[:200]}, expected x, y and weights")
@@ -163,7 +163,7 @@ def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return y.astype(np.float32 if y.dtype.kind == "f" else np.int32)
 
 
-def _checked_weights(weights: npt.NDArray[Any], samples: int) -> npt.NDArray[np.float32]:
+def _check_weights(weights: npt.NDArray[Any], samples: int) -> npt.NDArray[np.float32]:
     """Return the samples' weights as float32.
 
     Raises:

@@ -44,7 +44,7 @@ class BatchLoop:
         self._model = model
 
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
-        return [self._step(_taken(data, batch)) for batch in _cut(order, batch_size)]
+        return [self._step(_select_batch(data, batch)) for batch in _cut(order, batch_size)]
 
     def _step(self, data: _Batch) -> float:
         self._model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
@@ -76,12 +76,12 @@ class _GraphLoop:
             # Shards of a job differ in their number of samples, which the trace leaves open, so one trace serves all of
             # them.
             if self._traced[0] != kinds:
-                self._traced = kinds, _traced_loop(self._model, kinds)
+                self._traced = kinds, _trace_loop(self._model, kinds)
         losses = self._traced[1](self._held[1], tf.constant(order, tf.int32), tf.constant(batch_size))
         return [float(loss) for loss in losses.numpy()]
 
 
-def _traced_loop(model: Any, kinds: Any) -> Any:
+def _trace_loop(model: Any, kinds: Any) -> Any:
     """Trace a function (data, order, batch size) → the mean loss of each batch before its step.
 
     Args:
@@ -118,7 +118,7 @@ class _StateLoop:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._step = _compiled_step(model)
+        self._step = _compile_step(model)
 
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         model = self._model
@@ -128,7 +128,7 @@ class _StateLoop:
         trained, others = _values(model.trainable_variables), _values(model.non_trainable_variables)
         optimizer, losses = _values(model.optimizer.variables), []
         for batch in _cut(order, batch_size):
-            loss, trained, optimizer, others = self._step(trained, optimizer, others, fresh, _taken(data, batch))
+            loss, trained, optimizer, others = self._step(trained, optimizer, others, fresh, _select_batch(data, batch))
             losses.append(loss)
         _assign(model.trainable_variables, trained)
         _assign(model.optimizer.variables, optimizer)
@@ -136,7 +136,7 @@ class _StateLoop:
         return [float(loss) for loss in losses]
 
 
-def _compiled_step(model: Any) -> Any:
+def _compile_step(model: Any) -> Any:
     """Compile a function (trained, optimizer's, others, metrics, data) → the loss before the step and the new state.
 
     The first three arguments are updated in place.
@@ -160,7 +160,7 @@ def _assign(variables: Iterable[Any], values: Iterable[Any]) -> None:
         variable.assign(value)
 
 
-def _taken(data: Data, batch: Order) -> _Batch:
+def _select_batch(data: Data, batch: Order) -> _Batch:
     return tuple(as_keras_takes(part[batch]) for part in data)
 
 

@@ -52,7 +52,7 @@ def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
     return names
 
 
-def known_to_keras(metrics: Sequence[Named]) -> tuple[Named, ...]:
+def keras_metrics(metrics: Sequence[Named]) -> tuple[Named, ...]:
     """Return the metrics that plain Keras has too."""
     return tuple(named for named in metrics if metric_name(named) != PERPLEXITY or ":" in named.name)
 

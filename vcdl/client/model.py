@@ -22,7 +22,7 @@ from vcdl.client.allowed import (
     RANDOM_INITIALIZERS,
     SLICE_KEYS,
 )
-from vcdl.client.own_code import OwnCode, guarded, taken_out
+from vcdl.client.own_code import OwnCode, run_guarded, split_code
 from vcdl.client.parts import KEY, apply_parts
 from vcdl.errors import ModelError, one_line
 from vcdl.wire.weights import Vector, assign_frozen
@@ -60,7 +60,7 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
         ModelError: The text describes no model, or one that is not safe to load.
         WeightsFileError: `frozen` belongs to another model.
     """
-    config, code, parts = _checked(model_json)
+    config, code, parts = _parse(model_json)
     objects = {} if code is None else code.objects(_objects(config))
     scales = _scales_of_lora(config)
     if not draws_weights:
@@ -123,7 +123,7 @@ def _finish_state(model: Any) -> None:
     for layer in model._flatten_layers(include_self=False):
         is_own = not type(layer).load_own_variables.__module__.startswith("keras.")  # of the job's own code
         if hasattr(layer, "finalize_state") or is_own:
-            guarded(f"the layer {layer.name}", partial(_read_back, layer))
+            run_guarded(f"the layer {layer.name}", partial(_read_back, layer))
 
 
 def _read_back(layer: Any) -> None:
@@ -160,22 +160,22 @@ def _can_be_shared(weight: Any) -> bool:
     return weight.dtype == "float32" or (weight.dtype.startswith("int") and not weight.trainable)
 
 
-def checked_config(model_json: str) -> dict[str, Any]:
+def parse_config(model_json: str) -> dict[str, Any]:
     """Check a model's JSON without Keras, and return its configuration.
 
     Raises:
         ModelError: It is not a safe model.
     """
-    return _checked(model_json)[0]
+    return _parse(model_json)[0]
 
 
-def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
+def _parse(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
     """Return the configuration, the code that it contains, and the settings of parts (vcdl.client.parts)."""
     # Check the size first, before anything parses the text.
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
-    model_json, code = taken_out(model_json)
+    model_json, code = split_code(model_json)
     # Counting characters bounds the parsed size from above without parsing.
     values = sum(map(model_json.count, "{[,"))
     if values > _VALUES_LIMIT:
@@ -206,7 +206,7 @@ def own_parts(model_json: str) -> dict[str, Any]:
     Raises:
         ModelError: The code cannot be loaded.
     """
-    config, code, _ = _checked(model_json)
+    config, code, _ = _parse(model_json)
     return {} if code is None else code.objects(_objects(config))
 
 
@@ -234,7 +234,7 @@ def know_ends(model: Any) -> None:
         model.inputs, model.outputs = keras.tree.flatten(given), keras.tree.flatten(outputs)
         model.output_names = [str(tensor.name) for tensor in model.outputs]
 
-    guarded(f"the model {type(model).__name__}", ends)
+    run_guarded(f"the model {type(model).__name__}", ends)
 
 
 def _draw_nothing(config: Any) -> None:

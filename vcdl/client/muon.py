@@ -61,12 +61,12 @@ def rows_of(model: Any) -> dict[int, int]:
                 # An attention projection has several output axes, so where its matrix is split follows from the
                 # equation.
                 if isinstance(layer, keras.layers.EinsumDense):
-                    axes = _summed(layer.equation)
+                    axes = _count_summed_axes(layer.equation)
                 rows[id(variable)] = math.prod(variable.shape[:axes])
     return rows
 
 
-def _summed(equation: str) -> int:
+def _count_summed_axes(equation: str) -> int:
     """Return the number of a kernel's leading axes that are summed over: 2 for `abcd,cde->abe`."""
     kernel, _, output = equation.partition(",")[2].partition("->")
     return sum(axis not in output for axis in kernel)

@@ -79,7 +79,7 @@ class NewestWeights:
             return
         begun_s, address = time.monotonic(), workunit.newest
         try:
-            newest = read_signed(within(_ALTOGETHER_S, lambda: _fetched(address, MOST_BYTES)), self.key)
+            newest = read_signed(within(_ALTOGETHER_S, lambda: _fetch(address, MOST_BYTES)), self.key)
             if (newest.job, newest.layout) != (workunit.job, layout.fingerprint):
                 raise WorkunitError("the statement of the newest weights belongs to another job")
             if newest.version <= workunit.base_version:  # this also refuses an old statement that an attacker replays
@@ -128,13 +128,13 @@ def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
     return Start(workunit.base_version, *read_params(folder / PARAMS_FILE, workunit, layout, workunit.base_version))
 
 
-def _fetched(url: str, most_bytes: int) -> bytes:
+def _fetch(url: str, most_bytes: int) -> bytes:
     """Return the content of a URL, at most `most_bytes` bytes.
 
     Raises:
         OSError, HTTPException, ValueError, WorkunitError: It cannot be fetched.
     """
-    with closing(_opened(url)) as answer:
+    with closing(_open(url)) as answer:
         content: bytes = answer.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise WorkunitError(f"the answer is longer than {most_bytes} bytes")
@@ -149,7 +149,7 @@ def _fetch_to(file: BinaryIO, newest: Newest) -> None:
         ValueError: A part of the answer is invalid.
     """
     digest, received, begun_s = hashlib.sha256(), 0, time.monotonic()
-    with closing(_opened(newest.url)) as answer:
+    with closing(_open(newest.url)) as answer:
         while block := answer.read1(_BLOCK_BYTES):
             received += len(block)
             if received > newest.size_bytes:
@@ -163,7 +163,7 @@ def _fetch_to(file: BinaryIO, newest: Newest) -> None:
         raise WorkunitError("the weights differ from those that the project has signed")
 
 
-def _opened(url: str):  # type: ignore[no-untyped-def]  # an HTTPResponse, which urllib does not promise
+def _open(url: str):  # type: ignore[no-untyped-def]  # an HTTPResponse, which urllib does not promise
     if not is_web_address(url):
         raise WorkunitError(f"{url[:100]!r} is not a web address")
     # A cache on the way could answer with an older statement.

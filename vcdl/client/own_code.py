@@ -110,7 +110,7 @@ class OwnCode:
         sys.meta_path.insert(0, _loaded)
 
 
-def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
+def split_code(model_json: str) -> tuple[str, OwnCode | None]:
     """Split a model's JSON into the JSON without its code, and the code.
 
     Raises:
@@ -144,10 +144,10 @@ def part(reference: str) -> Any:
             f"{reference} is not in the files that the job sends: set model > code to the folder of {module}.py"
         )
     with unneeded_shown():  # it may need packages that Keras does not
-        return guarded(reference, lambda: getattr(importlib.import_module(module), name))
+        return run_guarded(reference, lambda: getattr(importlib.import_module(module), name))
 
 
-def guarded(what: str, act: Callable[[], Any]) -> Any:
+def run_guarded(what: str, act: Callable[[], Any]) -> Any:
     """Return the result of `act`, turning any error of the job's own code into a ModelError with its file and line."""
     try:
         return act()
@@ -173,7 +173,7 @@ class _Importer(MetaPathFinder, InspectLoader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if self.code.brings(fullname):
-            return importlib.util.spec_from_loader(fullname, self, origin=self._shown(fullname))
+            return importlib.util.spec_from_loader(fullname, self, origin=self._display_name(fullname))
         if any(name.startswith(f"{fullname}.") for name in self.code.modules):  # a folder without __init__.py
             return importlib.util.spec_from_loader(fullname, self, is_package=True)
         return None
@@ -185,9 +185,9 @@ class _Importer(MetaPathFinder, InspectLoader):
         return self.code.files[self.code.modules[fullname]] if self.code.brings(fullname) else ""
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(self.get_source(fullname), self._shown(fullname), "exec", dont_inherit=True)
+        return compile(self.get_source(fullname), self._display_name(fullname), "exec", dont_inherit=True)
 
-    def _shown(self, fullname: str) -> str:
+    def _display_name(self, fullname: str) -> str:
         return f"{_SHOWN}{self.code.modules.get(fullname, fullname)}"
 
 

@@ -20,7 +20,7 @@ _LIMIT = 10_000
 """Most parts that are described, so that a hostile model stays small: one of a thousand attention layers has 4 000."""
 
 
-def described(model: Any) -> str:
+def model_to_json(model: Any) -> str:
     """Return `model.to_json()`, with the settings that it loses.
 
     Raises:
@@ -37,7 +37,7 @@ def has_parts(model: Any) -> bool:
 
 
 def apply_parts(model: Any, parts: Any) -> None:
-    """Repeat the settings of `described` on a model that Keras has built.
+    """Repeat the settings of `model_to_json` on a model that Keras has built.
 
     Raises:
         ModelError: The model has no such part, or Keras refuses the setting.

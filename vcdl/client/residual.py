@@ -96,7 +96,7 @@ def write_upload(
         up.write_upload(path, weights, base, header.to_json())
         return
     size, prefix = up.model_size, _prefix(header.job, up)
-    step = weights[:size] - base[:size] + _taken(host.folder, prefix, workunit, size) * _DECAY
+    step = weights[:size] - base[:size] + _claim_residuals(host.folder, prefix, workunit, size) * _DECAY
     up.write(path, np.concatenate([step, weights[size:]]), header.to_json())
     # Read the upload back from the file, because the residual is the difference to what the server will decode, with
     # all rounding.
@@ -115,7 +115,7 @@ def _prefix(job: str, up: Encoding) -> str:
     return _PREFIX + hashlib.sha256(f"{job} {up.layout.fingerprint}".encode()).hexdigest()[:16] + "_"
 
 
-def _taken(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
+def _claim_residuals(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
     """Claim the residuals whose uploads were applied, and return their sum, shape (size,)."""
     total = np.zeros(size, np.float32)
     for path in sorted(folder.glob(f"{prefix}*.npy")):

@@ -102,12 +102,12 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
 def _alone(path: Path) -> Iterator[None]:
     """Hold a lock on a file; the system releases it when the process ends."""
     with path.open("ab") as file:
-        while not _locked(file.fileno()):
+        while not _try_lock(file.fileno()):
             time.sleep(_POLL_S)
         yield
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -20,7 +20,7 @@ class TimeShare:
         self.share: float | None = None
         """The fraction, from 0 to 1, which never falls, or None if unknown."""
 
-    def trained(self, fraction: float) -> None:
+    def record_progress(self, fraction: float) -> None:
         """Record the fraction of the training that is done."""
         now_s = self._clock()
         # The first batch includes compilation, so measure the speed from its end on.

@@ -217,7 +217,7 @@ class _Subtask:
         _log.info("last batch trained after %s", process_age())
         weights = self.trainer.finish()
         if not np.isfinite(weights).all():
-            raise _diverged("some weights are", self._position.samples, self.workunit.training)
+            raise _divergence_error("some weights are", self._position.samples, self.workunit.training)
         position = self._position
         self.clock.lap("write")
         header = UpdateHeader(
@@ -270,7 +270,7 @@ class _Subtask:
             # Stop at the first bad batch: to continue would only waste a volunteer's time, and the upload would be
             # refused.
             if not math.isfinite(loss):
-                raise _diverged("the loss is", samples, self.workunit.training)
+                raise _divergence_error("the loss is", samples, self.workunit.training)
             batch = min(size, old.samples + len(order) - samples)
             samples, loss_sum = samples + batch, loss_sum + loss * batch
         self._position = Position(samples, loss_sum, old.train_s + time.perf_counter() - begun_s)
@@ -297,7 +297,7 @@ class _Subtask:
         return request
 
 
-def _diverged(what: str, samples: int, training: Training) -> DivergedError:
+def _divergence_error(what: str, samples: int, training: Training) -> DivergedError:
     name, rate = training.optimizer.name, training.learning_rate
     return DivergedError(  # with the optimizer, as a job that names a rate alone may get another one
         f"the training diverged: {what} not finite after {samples} samples, at the rate {rate:g}; in the job file name "

@@ -61,7 +61,7 @@ class WrapperSupervisor:
         return Request.FINISH if self._finish_now else Request.GO
 
     def progress(self, fraction: float, _samples: int) -> None:
-        self._time.trained(fraction)
+        self._time.record_progress(fraction)
         if self._time.share is None:
             return
         # If the disk is full, the next message replaces this one.

@@ -19,7 +19,7 @@ _DEFLATED = 1 << 31
 _LEVEL, _MEMORY = 6, 9
 
 
-def framed(raw: bytes, *, compress: bool) -> bytes:
+def frame_chunk(raw: bytes, *, compress: bool) -> bytes:
     """Return a chunk as it is stored: deflated if that makes it shorter."""
     if compress:
         # Neighbouring numbers share no phrases, only frequent bytes; a search for phrases is ten times as slow
@@ -71,14 +71,14 @@ class ChunkReader:
         if frame & _DEFLATED and not self._compress:
             raise WeightsFileError(f"{self._path.name} has a compressed chunk, and `transport` compresses none")
         data = self._read(length)
-        return memoryview(self._inflated(data, most_bytes) if frame & _DEFLATED else data)
+        return memoryview(self._inflate(data, most_bytes) if frame & _DEFLATED else data)
 
     def check_end(self) -> None:
         """Check that no bytes follow the last chunk. Raises WeightsFileError."""
         if self._next != self._end:
             raise WeightsFileError(f"{self._path.name} has {self._end - self._next} bytes behind its last chunk")
 
-    def _inflated(self, data: bytes, most_bytes: int) -> bytes:
+    def _inflate(self, data: bytes, most_bytes: int) -> bytes:
         inflating = zlib.decompressobj()
         try:
             # One byte more than allowed is enough to detect a longer chunk, whatever it would inflate to.

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.codecs.base import CHUNK, Codec
-from vcdl.codecs.encoded_file import FRAME_BYTES, ChunkReader, framed
+from vcdl.codecs.encoded_file import FRAME_BYTES, ChunkReader, frame_chunk
 from vcdl.codecs.float32 import Float32
 from vcdl.codecs.logarithmic import Logarithmic
 from vcdl.wire.hdf5_form import ENCODED, PREFIX_LIMIT_BYTES, WEIGHTS
@@ -26,8 +26,8 @@ from vcdl.wire.weights import (
     Layout,
     Vector,
     change_header,
-    opened_dataset,
-    opened_weights,
+    open_dataset,
+    open_weights,
     read_header,
     write_dataset,
     write_weights,
@@ -93,7 +93,7 @@ class Encoding:
     def add_base(self, base: Vector, numbers: Vector, begin: int = 0) -> None:
         """Add the base, in place, to `numbers` from an upload; both start at number `begin` of the vector."""
         if self.is_difference:
-            size = _clipped(self.model_size - begin, numbers.size)
+            size = _clip(self.model_size - begin, numbers.size)
             with np.errstate(over="ignore", invalid="ignore"):
                 # Moments behind the model's variables travel as themselves: a sum of two roundings could make one
                 # negative.
@@ -154,7 +154,7 @@ class Encoding:
         """Return the header alone. Raises WeightsFileError, FileUnavailable."""
         if self.is_plain:
             return read_header(path, self.layout.size)
-        with opened_dataset(path, ENCODED, self._sizes) as opened:
+        with open_dataset(path, ENCODED, self._sizes) as opened:
             return opened.header
 
     def read(self, path: Path) -> tuple[Vector, str]:
@@ -173,10 +173,10 @@ class Encoding:
             FileUnavailable: It cannot be read on this machine.
         """
         if self.is_plain:
-            with opened_weights(path, self.layout.size) as file:
+            with open_weights(path, self.layout.size) as file:
                 yield file
             return
-        with opened_dataset(path, ENCODED, self._sizes) as opened:
+        with open_dataset(path, ENCODED, self._sizes) as opened:
             chunks = ChunkReader(opened.file, path, opened.data_at, opened.size, compress=self.compress)
             yield _Decoder(self, chunks, opened.header)
 
@@ -202,7 +202,7 @@ class Encoding:
         kept = self.codec.thinned(vector, statistics)
         for begin in range(0, vector.size, CHUNK):
             whole = kept[begin : begin + CHUNK]
-            size = _clipped(self.model_size - begin, whole.size)
+            size = _clip(self.model_size - begin, whole.size)
             chunk, moments = whole[:size], whole[size:]
             exact = _mask(statistics, begin, chunk.size)
             if exact is None:
@@ -214,7 +214,7 @@ class Encoding:
                 # In float64, so that the mean of a block does not depend on the order of addition.
                 sums = np.add.reduceat(moments.astype(np.float64), np.cumsum(counts) - counts)
                 moments = (sums / counts).astype(np.float32)
-            yield framed(raw + self.moments_codec.encode(moments), compress=self.compress)
+            yield frame_chunk(raw + self.moments_codec.encode(moments), compress=self.compress)
 
 
 class _Decoder:
@@ -251,7 +251,7 @@ class _Decoder:
     def _decode_next(self) -> None:
         self._begin, self._end = self._end, min(self._size, self._end + CHUNK)
         whole = self._buffer[: self._end - self._begin]
-        size = _clipped(self._model_size - self._begin, whole.size)
+        size = _clip(self._model_size - self._begin, whole.size)
         out, moments = whole[:size], whole[size:]
         exact = _mask(self._statistics, self._begin, out.size)
         exact_size = 0 if exact is None else int(np.count_nonzero(exact))
@@ -276,7 +276,7 @@ class _Decoder:
             self._chunks.check_end()
 
 
-def _clipped(size: int, most: int) -> int:
+def _clip(size: int, most: int) -> int:
     """Return `size`, limited to the range from 0 to `most`."""
     return max(0, min(size, most))
 

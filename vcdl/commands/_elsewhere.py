@@ -60,7 +60,7 @@ class ServedCommand(click.Command):
         output, client, new = given.get("output"), client_of(server), None
         if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):  # no job has such a name
             with _sending(Path(arguments.pop(0)), options.pop("--set", ())) as (parcel, progress):
-                new = client.sent(parcel, progress)
+                new = client.send(parcel, progress)
         name = " ".join(ctx.command_path.split()[1:]).replace("hosts show", "hosts")
         # The service draws its tables for this terminal, and accepts at most 400.
         columns = min(400, shutil.get_terminal_size().columns)
@@ -119,7 +119,7 @@ def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bo
     client = client_of(server)
     with _sending(job_file, overrides) as (parcel, progress):
         # Send the data first: the submission names its chunks, and is refused if one is missing.
-        sent = client.sent(parcel, progress)
+        sent = client.send(parcel, progress)
     name = client.submit(sent, waits=_waits)
     click.echo(f"submitted {name} to {server}")
     if wait:

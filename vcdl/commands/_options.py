@@ -67,10 +67,10 @@ def say_json(value: Any) -> ExitCode:
     return ExitCode.OK
 
 
-def packed(kind: Any, name: str) -> Callable[[F], F]:
+def pack_options(kind: Any, name: str) -> Callable[[F], F]:
     """Add the options that are fields of a dataclass; the command gets one object as its argument `name`."""
 
-    def decorated(function: F) -> F:
+    def decorate(function: F) -> F:
         @wraps(function)
         def with_object(**options: Any) -> Any:
             # Pass only fields that are options of this command: the others keep the dataclass's default.
@@ -79,7 +79,7 @@ def packed(kind: Any, name: str) -> Callable[[F], F]:
 
         return cast(F, with_object)
 
-    return decorated
+    return decorate
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -103,9 +103,9 @@ def in_project(path: Path | None, project_dir: Path | None, *, running_first: bo
     Raises:
         RunFolderError: There is no such run.
     """
-    from vcdl.run.finding import chosen_run
+    from vcdl.run.finding import find_run
 
-    return path if project_dir is None else chosen_run(path, project_dir, running_first=running_first).path
+    return path if project_dir is None else find_run(path, project_dir, running_first=running_first).path
 
 
 def project_of(folder: "RunFolder") -> Path:
@@ -135,7 +135,7 @@ def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
 
     if file is None:
         return None
-    ledger, known = Ledger(opened(file, ()).folder.ledger_file), (-math.inf, (0.0, 0.0))
+    ledger, known = Ledger(open_fleet(file, ()).folder.ledger_file), (-math.inf, (0.0, 0.0))
 
     def costs() -> tuple[float, float]:
         nonlocal known
@@ -147,7 +147,7 @@ def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
     return costs
 
 
-def opened(file: Path, overrides: Sequence[str]) -> "Fleet":
+def open_fleet(file: Path, overrides: Sequence[str]) -> "Fleet":
     """Return the fleet of a file.
 
     Raises:

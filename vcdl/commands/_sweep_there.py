@@ -21,7 +21,7 @@ _LOOK_S = 2.0
 _OVER = ("finished", "failed")
 
 
-def trained_there(
+def train_remotely(
     study: "optuna.Study", trial: "optuna.Trial", client: "ServiceClient", job_file: Path, settings: Sequence[str]
 ) -> str:
     """Train a trial at a service, unless Optuna ends it early; return how it ended.
@@ -36,7 +36,7 @@ def trained_there(
     # Store the key before the job is submitted: a sweep that is killed in between submits again with the same key.
     trial.set_user_attr(KEY, key)
     with parcel_of(job_file, settings) as parcel:
-        name = client.submit(client.sent(parcel), key)
+        name = client.submit(client.send(parcel), key)
     job: dict[str, Any] = client.job(name)
     if job["state"] == "paused":  # by the sweep that was interrupted
         client.resume(name)

@@ -26,7 +26,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     Raises:
         JobError, DataError, ModelError, StoreError: The job cannot run.
     """
-    from vcdl.report.wording import grouped, plural, size
+    from vcdl.report.wording import group_digits, plural, size
     from vcdl.run.checking import check_job
     from vcdl.run.describe import model_ends
 
@@ -41,11 +41,11 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     if as_json:
         return say_json({"ok": True, **asdict(checked)})
     samples = (checked.train_samples, checked.validation_samples, checked.test_samples)
-    train, validation, test = map(grouped, samples)
+    train, validation, test = map(group_digits, samples)
     click.echo(f"job    {checked.job}: {job_file} is in order")
     click.echo(f"data   {train} samples train in {plural(checked.shards, 'shard')}, {validation} validate, {test} test")
     takes, gives = model_ends(checked.input_shape, checked.outputs)
-    parameters = grouped(checked.parameters)
+    parameters = group_digits(checked.parameters)
     click.echo(
         f"model  {parameters} parameters, takes {takes}, ends in {gives}; its loss fits the labels, and "
         f"{checked.optimizer} trains it"
@@ -65,9 +65,9 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
 
 
 def _pace_words(pace: "Pace") -> str:
-    from vcdl.report.wording import grouped, plural
+    from vcdl.report.wording import group_digits, plural
 
-    words = f"{pace.slots} at a time: {plural(pace.shards, 'shard')}, {grouped(pace.rounds)} rounds of uploads"
+    words = f"{pace.slots} at a time: {plural(pace.shards, 'shard')}, {group_digits(pace.rounds)} rounds of uploads"
     if pace.slots == 1:
         nearly = "nearly " if pace.shards == 1 else ""  # two epochs of a rolling job may be open at once
         return f"{words}; that is {nearly}serial training"

@@ -32,7 +32,7 @@ def compare(paths: Sequence[Path], as_json: bool = False) -> ExitCode:
     from vcdl.run.standing import Standing
 
     folders = [RunFolder.existing(path) for path in paths]
-    runs = [Standing.of(folder).compared(name) for folder, name in zip(folders, distinct_names(folders), strict=True)]
+    runs = [Standing.of(folder).as_column(name) for folder, name in zip(folders, distinct_names(folders), strict=True)]
     if as_json:
         click.echo(comparison_json(runs), nl=False)
         return ExitCode.OK

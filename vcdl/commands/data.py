@@ -36,7 +36,7 @@ def show_data(
     click.echo("" if suggestion.outline.lines else f"{source}")
     # Load the data completely, so that the facts shown are about all samples, and the lines for a job file are known to
     # work.
-    found = suggestion.loaded()
+    found = suggestion.load()
     say(facts_lines(found))
     says = as_yaml({"data": dict(suggestion.data)}, width=100, allow_unicode=True)
     click.echo(f"\nThe job file says (check each line):\n{says}", nl=False)
@@ -61,7 +61,7 @@ def _draw(x: Any, picture: Path) -> None:
     if len(x.sample_shape) not in (2, 3) or (len(x.sample_shape) == 3 and x.sample_shape[-1] not in (1, 3)):
         raise DataError(f"samples of shape {x.sample_shape} are not pictures: remove --picture")
     # Draw from the whole source and not only its start, because files are often sorted by class.
-    some = x.taken(np.linspace(0, len(x) - 1, min(_PICTURES, len(x))).astype(int))
+    some = x.take(np.linspace(0, len(x) - 1, min(_PICTURES, len(x))).astype(int))
     figure = new_figure(8, 4, layout="tight")
     for place, sample in enumerate(some):
         axes = figure.add_subplot(4, 8, place + 1)

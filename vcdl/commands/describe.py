@@ -41,23 +41,29 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
 
 
 def _lines(description: "Description") -> list[tuple[str, str]]:
-    from vcdl.report.wording import grouped, plural, size
+    from vcdl.report.wording import group_digits, plural, size
     from vcdl.run.describe import model_ends
 
     model, shards, settings = description.model, description.shards, description.settings.items()
     each = "of sizes that depend on the data"
     if shards.smallest is not None and shards.largest is not None:
         same = shards.smallest == shards.largest
-        each = f"of {grouped(shards.smallest)}" + ("" if same else f" to {grouped(shards.largest)}") + " samples"
+        each = (
+            f"of {group_digits(shards.smallest)}" + ("" if same else f" to {group_digits(shards.largest)}") + " samples"
+        )
     return [
         ("job", description.job),
-        ("model", f"{plural(model.layers, 'layer')}, {grouped(model.parameters)} parameters"),
-        ("", f"{grouped(model.trainable_parameters)} of them trainable"),
-        *([("", f"{grouped(model.frozen_parameters)} frozen: they travel once")] if model.frozen_parameters else []),
+        ("model", f"{plural(model.layers, 'layer')}, {group_digits(model.parameters)} parameters"),
+        ("", f"{group_digits(model.trainable_parameters)} of them trainable"),
+        *(
+            [("", f"{group_digits(model.frozen_parameters)} frozen: they travel once")]
+            if model.frozen_parameters
+            else []
+        ),
         ("", "from {} to {}".format(*model_ends(model.input_shape, model.outputs))),
         *_layer_lines(model.layers_with_weights),
-        ("data", f"{plural(shards.count, 'shard')} {each}, {grouped(shards.samples)} in all"),
-        ("", f"{grouped(shards.validation_samples)} samples validate, {grouped(shards.test_samples)} test"),
+        ("data", f"{plural(shards.count, 'shard')} {each}, {group_digits(shards.samples)} in all"),
+        ("", f"{group_digits(shards.validation_samples)} samples validate, {group_digits(shards.test_samples)} test"),
         ("download", f"about {size(description.download_bytes)} for a subtask"),
         *(
             ("", f"{file.name:<14} {size(file.size_bytes)}{', once for each client' if file.once else ''}")
@@ -71,22 +77,22 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
 
 
 def _layer_lines(layers: "Sequence[LayerFacts]") -> list[tuple[str, str]]:
-    from vcdl.report.wording import grouped
+    from vcdl.report.wording import group_digits
 
     shown = layers[:_MOST_LAYERS]
     longest = max((len(layer.path) for layer in shown), default=0)
-    lines = [f"{layer.path:<{longest}}  {grouped(layer.parameters)}{_limits(layer)}" for layer in shown]
+    lines = [f"{layer.path:<{longest}}  {group_digits(layer.parameters)}{_limits(layer)}" for layer in shown]
     if len(layers) > len(shown):
         lines.append(f"and {len(layers) - len(shown)} more: --json has all")
     return [("layers" if at == 0 else "", line) for at, line in enumerate(lines)]
 
 
 def _limits(layer: "LayerFacts") -> str:
-    from vcdl.report.wording import grouped
+    from vcdl.report.wording import group_digits
 
     if layer.trainable_parameters == layer.parameters:
         return ""
-    return f", {grouped(layer.trainable_parameters)} trainable" if layer.trainable_parameters else ", frozen"
+    return f", {group_digits(layer.trainable_parameters)} trainable" if layer.trainable_parameters else ", frozen"
 
 
 def _in_one_line(values: Any, package: str | None) -> str:

@@ -29,14 +29,14 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     Raises:
         VcdlError: The run cannot be read, or the file cannot be written.
     """
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.run.results import best_version, export_model, newest_version
 
     folder = RunFolder.existing(path)
     if not folder.prepared_file.is_file():
         raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
     version = export_model(folder, output, best_version if best else newest_version)
-    click.echo(f"model {shown(output)}, version {version} of the weights")
+    click.echo(f"model {display_path(output)}, version {version} of the weights")
     return ExitCode.OK
 
 
@@ -46,11 +46,11 @@ def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
     Raises:
         VcdlError: The job has no preset, or the folder cannot be written.
     """
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.run.results import best_version, export_preset, newest_version
 
     version = export_preset(RunFolder.existing(path), output, best_version if best else newest_version)
-    click.echo(f"preset {shown(output)}, version {version} of the weights")
+    click.echo(f"preset {display_path(output)}, version {version} of the weights")
     return ExitCode.OK
 
 
@@ -88,11 +88,11 @@ def export_page(path: Path, file: Path) -> ExitCode:
 
     # Check this before the import below, which would fail with the name of a module instead of advice.
     require("web", "fastapi", "jinja2")
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.web.static_page import write_page
 
     write_page(RunFolder.existing(path), file)
-    click.echo(f"page {shown(file)}")
+    click.echo(f"page {display_path(file)}")
     return ExitCode.OK
 
 

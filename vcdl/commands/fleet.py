@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import THERE, dry_run_option, fleet_file, json_option, opened, say
+from vcdl.commands._options import THERE, dry_run_option, fleet_file, json_option, open_fleet, say
 from vcdl.commands.fleet_money import cost_command, plan_command, prices_command
 from vcdl.errors import ExitCode, FleetError, JobError, for_shell
 
@@ -62,7 +62,7 @@ def up_command(file: Path, overrides: tuple[str, ...], plan_file: Path | None, d
 
     if plan_file is not None:
         overrides = (*overrides, *planned_settings(plan_file))
-    return _bring(opened(file, overrides), up, dry_run)
+    return _bring(open_fleet(file, overrides), up, dry_run)
 
 
 @command.command("scale")
@@ -71,10 +71,10 @@ def up_command(file: Path, overrides: tuple[str, ...], plan_file: Path | None, d
 @dry_run_option
 def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: bool) -> ExitCode:
     """Set another target, in units; the word `file` restores the file's own target, or the queue's."""
-    from vcdl.fleet.run import scaled
+    from vcdl.fleet.run import scale_to
     from vcdl.fleet.state import FleetGoal
 
-    fleet = opened(file, overrides)
+    fleet = open_fleet(file, overrides)
     limit = fleet.settings.capacity.limit
     if target != "file" and not (target.isdecimal() and int(target) <= limit):
         raise JobError(f"scale {target}: expected a whole number from 0 to {limit} (capacity > max), or the word file")
@@ -82,7 +82,7 @@ def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: 
     # success.
     if fleet.folder.read().goal is not FleetGoal.UP:
         raise FleetError(f"{fleet.settings.name} is not up: start it with `vcdl fleet up {for_shell(file)}`")
-    return _bring(fleet, scaled(None if target == "file" else int(target)), dry_run)
+    return _bring(fleet, scale_to(None if target == "file" else int(target)), dry_run)
 
 
 def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run: bool) -> ExitCode:
@@ -118,10 +118,10 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
 @dry_run_option
 def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: bool) -> ExitCode:
     """Let instances finish their subtasks, accept no new ones, and end."""
-    from vcdl.fleet.run import drained
+    from vcdl.fleet.run import drain
 
-    fleet = opened(file, overrides)
-    code = _bring(fleet, drained, dry_run)
+    fleet = open_fleet(file, overrides)
+    code = _bring(fleet, drain, dry_run)
     if dry_run or not any(instance.is_live for instance in fleet.controller.observe().instances):
         return code
     if wait:
@@ -172,7 +172,7 @@ def status_command(file: Path, overrides: tuple[str, ...], as_json: bool) -> Exi
     """Show instances, capacity and cost."""
     from vcdl.fleet import show
 
-    fleet = opened(file, overrides)
+    fleet = open_fleet(file, overrides)
     observed, pid = fleet.controller.observe(), fleet.folder.running_pid()
     if as_json:
         return say([json.dumps(show.status_json(fleet.settings, observed, pid), indent=2)])
@@ -189,7 +189,7 @@ def run_command(file: Path, overrides: tuple[str, ...], resume: bool, dry_run: b
     from vcdl.fleet.run import up
     from vcdl.fleet.state import FleetGoal
 
-    fleet = opened(file, overrides)
+    fleet = open_fleet(file, overrides)
     if dry_run:
         return say(show.preview(fleet.settings, fleet.controller.preview(up)))
     # After a reboot the unit runs this command, which must not restart a fleet that was taken down.
@@ -205,7 +205,7 @@ def unit_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
     """Print a systemd unit for `run`, which survives reboots."""
     from vcdl.fleet.run import unit
 
-    click.echo(unit(opened(file, overrides).settings, file, overrides, os.environ), nl=False)
+    click.echo(unit(open_fleet(file, overrides).settings, file, overrides, os.environ), nl=False)
     return ExitCode.OK
 
 
@@ -213,7 +213,7 @@ def unit_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
 @fleet_file
 def list_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
     """List everything of all fleets in the account: instances, disks, templates."""
-    look = opened(file, overrides).provider.look(every_fleet=True)
+    look = open_fleet(file, overrides).provider.look(every_fleet=True)
     say(look.lines() or ("nothing carries the tag vcdl-fleet",))
     return ExitCode.FLEET if look.away else ExitCode.OK
 

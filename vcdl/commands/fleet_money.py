@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands._options import PATH, dry_run_option, fleet_file, json_option, opened, project_dir_option, say
+from vcdl.commands._options import PATH, dry_run_option, fleet_file, json_option, open_fleet, project_dir_option, say
 from vcdl.errors import ExitCode, FleetError
 
 
@@ -22,7 +22,7 @@ def plan_command(file: Path, overrides: tuple[str, ...], units: int | None, offl
     from vcdl.fleet.prices import PriceTable
     from vcdl.planner.throughput import HostType
 
-    fleet, prices = opened(file, overrides), PriceTable.current()
+    fleet, prices = open_fleet(file, overrides), PriceTable.current()
     types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
     wanted = units or fleet.settings.capacity.target
     # Speed 0: this command compares only prices, so no time of a subtask is needed.
@@ -49,7 +49,7 @@ def cost_command(
     from vcdl.run.folder import RunFolder
     from vcdl.run.reading import read_report
 
-    fleet = opened(file, overrides)
+    fleet = open_fleet(file, overrides)
     try:
         # Ask the cloud first, so that instances that ended since the last pass do not count as live.
         fleet.controller.record()
@@ -86,7 +86,7 @@ def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_ru
     from vcdl.fleet.open import open_price_source
     from vcdl.fleet.prices import PriceTable, refresh_prices, refreshed_file
 
-    fleet = opened(file, overrides)
+    fleet = open_fleet(file, overrides)
     regions = fleet.settings.regions
     if refresh:
         source = open_price_source(fleet.settings.cloud, os.environ)

@@ -48,12 +48,12 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
         RunFolderError, JobError, JournalError: The run cannot be read.
     """
     from vcdl.report.wording import duration
-    from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.finding import display_path, find_run
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import clock_of
     from vcdl.trust.kept_hosts import read_hosts
 
-    folder = chosen_run(path)
+    folder = find_run(path)
     job, history = read_frozen(folder), read_hosts(folder)
     # The clock of a simulation stands still after the run, so the silence of a host is meaningless.
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
@@ -61,7 +61,7 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     if as_json:
         return say_json([row | _machine(profile, row["host"]) for profile in [_profile(folder)] for row in rows])
     if not rows:
-        return say([f"{job.name} in {shown(folder.path)}: no host has received work yet"])
+        return say([f"{job.name} in {display_path(folder.path)}: no host has received work yet"])
     say(_lines(rows))
     if history.verified:
         took = duration(history.verified_s)
@@ -93,12 +93,12 @@ def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> Ex
     if project_dir is None:
         raise click.UsageError("say whose hosts: --project-dir PROJECT, or --server NAME")
     from vcdl.boinc.grid import host_care
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
 
     numbers = [int(name.removeprefix("host-")) for name in names if name.removeprefix("host-").isdecimal()]
     if len(numbers) < len(names):
         raise GridError(f"{' '.join(names)}: name a host as `vcdl hosts` shows it: host-17, or 17")
-    with opened_project(project_dir) as (_, database):
+    with open_project(project_dir) as (_, database):
         host_care.ban(database, numbers, banned=banned)
     what = "banned: BOINC's scheduler refuses it" if banned else "no longer banned: it gets work at its next request"
     return say(f"host-{number}: {what}" for number in numbers)
@@ -115,14 +115,14 @@ def export(file: Path, project_dir: Path | None) -> ExitCode:
         raise click.UsageError("say whose hosts: --project-dir PROJECT")
     import yaml
 
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.grid.host_report import measured_hosts
     from vcdl.files.atomic import whole_file
     from vcdl.simulate.measured_population import active_hosts, cores_of, population_of
     from vcdl.yaml_schema.reading import YamlDumper
 
     now_s = time.time()
-    with opened_project(project_dir) as (_, database):
+    with open_project(project_dir) as (_, database):
         measured = measured_hosts(database)
     try:
         population = population_of(measured, now_s)
@@ -139,11 +139,11 @@ def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
     """Return BOINC's facts about a run's hosts; none for another kind of run, or if the database is unavailable."""
     if not folder.kind.has_daemons:
         return {}
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.grid.host_report import facts_of
 
     try:
-        with opened_project(project_of(folder)) as (project, database):
+        with open_project(project_of(folder)) as (project, database):
             return facts_of(project, database, folder.path.name)
     except GridError as error:
         click.echo(f"only the journal's figures are shown, because BOINC's database does not answer: {error}", err=True)
@@ -189,21 +189,21 @@ def _row(
         "lost": record.lost,
         "errors": facts.errors if facts else None,
         "timeouts": facts.timeouts if facts else None,
-        "turnaround_s": _rounded(record.turnaround_s, 1),
-        "samples_per_s": _rounded(history.samples_per_s(record.name), 2),
+        "turnaround_s": _round(record.turnaround_s, 1),
+        "samples_per_s": _round(history.samples_per_s(record.name), 2),
         "staleness": round(record.staleness / record.applied, 2) if record.applied else None,
         "share": round(record.samples / samples, 4) if samples else None,
         "silent_s": None if now_s is None else round(max(0.0, now_s - heard_of_s), 1),
         "credit": round(facts.credit, 6) if facts else None,
         "verified": trust.verified,
-        "weight": _rounded(trust.weight, 3),
+        "weight": _round(trust.weight, 3),
         "state": _state(trust, facts),
         "rests_s": round(max(0.0, rest.until_s - time.time()), 1) if rest else None,
         "rests_for": rest.why if rest else None,
     }
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
@@ -219,9 +219,9 @@ def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
     from vcdl.errors import printable
-    from vcdl.report.wording import aligned, duration
+    from vcdl.report.wording import align_columns, duration
 
-    def shown(value: Any, form: str = "") -> str:
+    def format_value(value: Any, form: str = "") -> str:
         return "–" if value is None else duration(value) if form == "s" else format(value, form)
 
     table = [
@@ -235,12 +235,13 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
         table.append(
             (
                 printable(row["host"]), str(row["applied"]), str(row["refused"]), str(lost),
-                shown(row["turnaround_s"], "s"), shown(row["samples_per_s"], ".1f"), shown(row["staleness"], ".1f"),
-                shown(row["share"], ".0%"), shown(row["silent_s"], "s"), shown(row["verified"]),
-                shown(row["weight"], ".2f"), shown(state),
+                format_value(row["turnaround_s"], "s"), format_value(row["samples_per_s"], ".1f"),
+                format_value(row["staleness"], ".1f"),
+                format_value(row["share"], ".0%"), format_value(row["silent_s"], "s"), format_value(row["verified"]),
+                format_value(row["weight"], ".2f"), format_value(state),
             )
         )  # fmt: skip
-    lines = aligned(table)
+    lines = align_columns(table)
     for row in rows:
         if row["refusals"]:
             counts = ", ".join(f"{count} {name}" for name, count in row["refusals"].items())

@@ -21,12 +21,12 @@ def login(url: str, name: str | None = None) -> ExitCode:
     Raises:
         VcdlError: The service refuses the token, or cannot be reached.
     """
-    from vcdl.remote.connections import ServiceConnection, checked_url, keep_connection, service_of
+    from vcdl.remote.connections import ServiceConnection, check_url, keep_connection, service_of
     from vcdl.remote.service_client import ServiceClient
 
-    url = checked_url(url)
+    url = check_url(url)
     # Never accept it as an argument: other users of the machine can read the arguments of a process.
-    token = os.environ.get("VCDL_TOKEN") or _asked()
+    token = os.environ.get("VCDL_TOKEN") or _ask_token()
     connection = ServiceConnection(name or str(urlsplit(url).hostname), url, token.strip())
     try:
         # Try the token before it is saved, so that a mistyped token does not replace one that works.
@@ -41,7 +41,7 @@ def login(url: str, name: str | None = None) -> ExitCode:
     return ExitCode.OK
 
 
-def _asked() -> str:
+def _ask_token() -> str:
     if sys.stdin.isatty():
         return str(click.prompt("Token", hide_input=True, err=True))
     # Read a line and not everything: `vcdl login` may be in a script whose next lines are for other commands.

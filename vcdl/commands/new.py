@@ -43,17 +43,17 @@ def new(template: str, folder: Path | None = None) -> ExitCode:
     Raises:
         VcdlError: The folder cannot be used, or the data cannot be made.
     """
-    from vcdl.files.shipped import shipped
-    from vcdl.run.finding import quoted, shown
+    from vcdl.files.shipped import shipped_folder
+    from vcdl.run.finding import display_path, quote_path
 
     folder = (Path(template) if folder is None else folder).resolve()
     with _new_folder(folder):
-        for file in sorted((shipped("examples") / "new" / template).glob("*.*")):
+        for file in sorted((shipped_folder("examples") / "new" / template).glob("*.*")):
             shutil.copyfile(file, folder / file.name)
-        click.echo(f"making the data of {shown(folder)} …", err=True)
+        click.echo(f"making the data of {display_path(folder)} …", err=True)
         _make_data(folder)
     say((folder / "README.md").read_text(encoding="utf-8").splitlines()[2:])
-    click.echo(f"\n{shown(folder)} is ready: `cd {quoted(folder)}`, then `vcdl run job.yaml`")
+    click.echo(f"\n{display_path(folder)} is ready: `cd {quote_path(folder)}`, then `vcdl run job.yaml`")
     return ExitCode.OK
 
 
@@ -70,9 +70,9 @@ def new_from(
         VcdlError: The folder or the data cannot be used.
     """
     from vcdl.data.suggestion import epochs_for, facts_lines, suggestion_for
-    from vcdl.files.shipped import shipped
+    from vcdl.files.shipped import shipped_folder
     from vcdl.job import as_yaml
-    from vcdl.run.finding import quoted, shown
+    from vcdl.run.finding import display_path, quote_path
 
     # A job's name may contain only these characters; it also becomes part of workunits' names.
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
@@ -93,10 +93,10 @@ def new_from(
             suggestion = replace(suggestion, data=keys)
         # Load the data before the job file is written, so that a guess that does not fit the data fails here and not in
         # the first run.
-        found = suggestion.loaded()
+        found = suggestion.load()
         facts = (*columns, *facts_lines(found))
         model = suggestion.outline.model
-        builder = shipped("examples") / "from" / f"{model}.py"
+        builder = shipped_folder("examples") / "from" / f"{model}.py"
         has_builder = hub is None and builder.is_file()
         if has_builder:
             shutil.copyfile(builder, folder / "model.py")
@@ -113,7 +113,9 @@ def new_from(
         text = f"# Made by `vcdl new --from`: every guess is written out, check each.\n{held}{says}"
         (folder / "job.yaml").write_text(text, encoding="utf-8")
     say((*suggestion.outline.lines, *facts))
-    click.echo(f"\n{shown(folder)} is ready: look at its job.yaml, `cd {quoted(folder)}`, then `vcdl run job.yaml`")
+    click.echo(
+        f"\n{display_path(folder)} is ready: look at its job.yaml, `cd {quote_path(folder)}`, then `vcdl run job.yaml`"
+    )
     return ExitCode.OK
 
 
@@ -133,16 +135,16 @@ def _new_folder(folder: Path) -> Iterator[None]:
     Raises:
         RunFolderError: The folder is not empty, or cannot be written.
     """
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
 
     if folder.suffix in (".yaml", ".yml"):
         raise RunFolderError(
-            f"{shown(folder)} looks like a job file: give the name of the new folder, such as {folder.stem}"
+            f"{display_path(folder)} looks like a job file: give the name of the new folder, such as {folder.stem}"
         )
     was_there = folder.is_dir()
     with folder_errors(folder):
         if folder.exists() and (not was_there or any(folder.iterdir())):
-            raise RunFolderError(f"{shown(folder)} already exists and is not empty: choose another folder")
+            raise RunFolderError(f"{display_path(folder)} already exists and is not empty: choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         try:
             yield

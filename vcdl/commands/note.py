@@ -26,11 +26,11 @@ def command(
 ) -> ExitCode:
     """Show or change the note and the tags of a run."""
     from vcdl.report.note import RunNote
-    from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.finding import display_path, find_run
 
-    folder = chosen_run(in_project(path, project_dir))
+    folder = find_run(in_project(path, project_dir))
     note = RunNote.read(folder.note_file)
     if text is not None or tags or untags:
-        note = note.changed(text, tags, untags)
+        note = note.with_changes(text, tags, untags)
         note.keep(folder.note_file)
-    return say([f"{shown(folder.path)}: {note.text or 'no note'}", f"tags: {' '.join(note.tags) or 'none'}"])
+    return say([f"{display_path(folder.path)}: {note.text or 'no note'}", f"tags: {' '.join(note.tags) or 'none'}"])

@@ -13,7 +13,7 @@ from vcdl.commands._options import (
     PATH,
     job_file_argument,
     json_option,
-    packed,
+    pack_options,
     picture_option,
     say,
     say_json,
@@ -78,7 +78,7 @@ def plan(
 
     unknown: list[str] = []
     choices_of = _choices(job, wishes, unknown)  # a wrong file is reported before anything is measured
-    measured, measured_job = _measured(job, run, unknown)
+    measured, measured_job = _profile_for_plan(job, run, unknown)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
     if wishes.hosts is not None:
@@ -112,7 +112,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     _fleet_of(wishes, 1.0)  # a file that is wrong is refused before anything is measured
     unknown = [] if run else ["how fast these hosts are: on average as fast as this machine, until a run is named"]
     unknown.append("how many subtasks a host trains at a time: one, so count a host with two slots twice")
-    measured, measured_job = _measured(job, run, unknown)
+    measured, measured_job = _profile_for_plan(job, run, unknown)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work, servers = _work(job, measured, measured_job, epochs), measured_servers(measured, job.grid.servers)
     types, samples = measured_types(measured), work.subtask.samples
@@ -192,23 +192,25 @@ def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFl
     return ClientOptions(population=wishes.population, slots=1, settings=given).fleet()
 
 
-def _measured(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunProfile, Job]":
+def _profile_for_plan(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunProfile, Job]":
     """Return the profile to plan with and its job, and append its gaps to `unknown`."""
-    from vcdl.profile.measure import measured_here, measured_run
-    from vcdl.run.finding import chosen_run, shown
+    from vcdl.profile.measure import profile_here, profile_run
+    from vcdl.run.finding import display_path, find_run
     from vcdl.run.frozen_job import read_frozen
 
     if run is None:
         click.echo("measuring some subtasks here …", err=True)
-        return measured_here(job), job
-    folder = chosen_run(run)
-    profile, measured = measured_run(folder), read_frozen(folder)
+        return profile_here(job), job
+    folder = find_run(run)
+    profile, measured = profile_run(folder), read_frozen(folder)
     # Another model or other data take other times; settings of training are scaled or named below.
-    others = [key for key in ("model", "data") if not _are_alike(_kept(job, key), _kept(measured, key))]
+    others = [
+        key for key in ("model", "data") if not _are_alike(_time_settings(job, key), _time_settings(measured, key))
+    ]
     if others:
         raise RunFolderError(
-            f"{shown(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this job: "
-            "name a run of this job, or omit RUN, and some subtasks are measured here"
+            f"{display_path(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this "
+            "job: name a run of this job, or omit RUN, and some subtasks are measured here"
         )
     if measured.training.batch_size != job.training.batch_size:
         unknown.append(
@@ -218,9 +220,9 @@ def _measured(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunPro
     return profile, measured
 
 
-def _kept(job: "Job", key: str) -> "dict[str, Any]":
+def _time_settings(job: "Job", key: str) -> "dict[str, Any]":
     """Return the settings of a section that determine a subtask's time, except for its size."""
-    found: dict[str, Any] = {**job.resolved()[key]}
+    found: dict[str, Any] = {**job.to_plain_values()[key]}
     return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
 
 
@@ -295,12 +297,12 @@ def _choices(
     from vcdl.profile.hosts_file import load_hosts
 
     if wishes.fleet is not None:
-        from vcdl.commands._options import opened
+        from vcdl.commands._options import open_fleet
         from vcdl.fleet.choices import fleet_choices, pools_of_table
         from vcdl.fleet.prices import PriceTable
         from vcdl.planner.throughput import HostType
 
-        settings, prices = opened(wishes.fleet, ()).settings, PriceTable.current()
+        settings, prices = open_fleet(wishes.fleet, ()).settings, PriceTable.current()
         pools = pools_of_table(settings, prices)
         unknown += fleet_choices(settings, pools, prices, HostType("slot", 1, 1.0, 0.0)).checked_notes(settings)
         unknown.append(
@@ -346,7 +348,7 @@ def _counts(_context: click.Context, _parameter: click.Parameter, value: str | N
 @picture_option
 @set_option
 @json_option
-@packed(PlanWishes, "wishes")
+@pack_options(PlanWishes, "wishes")
 def command(
     job_file: Path, run: Path | None, output: Path | None, overrides: tuple[str, ...], as_json: bool, wishes: PlanWishes
 ) -> ExitCode:

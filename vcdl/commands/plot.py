@@ -30,7 +30,7 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
         RunFolderError, JournalError: A run cannot be read, or the picture cannot be written.
     """
     from vcdl.report.plot import Curve, plot_curves
-    from vcdl.run.finding import distinct_names, shown
+    from vcdl.run.finding import display_path, distinct_names
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import read_report
 
@@ -48,7 +48,7 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
         output = folders[0].plot_file if len(folders) == 1 else Path("comparison.png")
     jobs = dict.fromkeys(read_frozen(folder).name for folder in folders)
     plot_curves(curves, output, title or ", ".join(jobs))
-    click.echo(f"plot {shown(output)}")
+    click.echo(f"plot {display_path(output)}")
     return ExitCode.OK
 
 
@@ -59,13 +59,13 @@ def plot_movie(path: Path, output: Path, title: str | None = None) -> ExitCode:
         RunFolderError, JobError, JournalError, GridError: The run cannot be read, or the picture cannot be written.
     """
     from vcdl.report.movie_files import write_movie
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import read_movie
 
     folder = RunFolder.existing(path)
     write_movie(read_movie(folder, title or read_frozen(folder).name), output)
-    click.echo(f"movie {shown(output)}")
+    click.echo(f"movie {display_path(output)}")
     return ExitCode.OK
 
 

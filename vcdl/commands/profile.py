@@ -51,19 +51,19 @@ def profile_run(
     """
     from vcdl.profile.advice import JobSettings, advise
     from vcdl.profile.show import beside_lines, draw_profile, profile_json, profile_lines
-    from vcdl.run.finding import chosen_run, distinct_names
+    from vcdl.run.finding import distinct_names, find_run
     from vcdl.run.frozen_job import read_frozen
 
-    folder = chosen_run(path)
-    job, profile = read_frozen(folder), _kept(folder)
+    folder = find_run(path)
+    job, profile = read_frozen(folder), _load_profile(folder)
     advice = advise(profile, JobSettings.of(job))
     if trace is not None:
         _trace(folder, trace)
     if as_json:
         say_json(profile_json(profile, advice))
     elif beside is not None:
-        other = chosen_run(beside)
-        say(beside_lines(dict(zip(distinct_names([folder, other]), (profile, _kept(other)), strict=True))))
+        other = find_run(beside)
+        say(beside_lines(dict(zip(distinct_names([folder, other]), (profile, _load_profile(other)), strict=True))))
     else:
         say(profile_lines(profile, advice))
     if output is not None:
@@ -71,10 +71,10 @@ def profile_run(
     return ExitCode.OK
 
 
-def _kept(folder: "RunFolder") -> "RunProfile":
+def _load_profile(folder: "RunFolder") -> "RunProfile":
     from vcdl.profile.kept_profile import kept_profile
     from vcdl.profile.stages import RunProfile
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.run.reading import journal_of
 
     with journal_of(folder) as journal:
@@ -82,7 +82,9 @@ def _kept(folder: "RunFolder") -> "RunProfile":
         # once.
         profile = RunProfile() if journal is None else kept_profile(journal).advance(save=True)
     if not profile.by_host:
-        raise RunFolderError(f"{shown(folder.path)} has no applied upload yet: `vcdl status` shows how far it is")
+        raise RunFolderError(
+            f"{display_path(folder.path)} has no applied upload yet: `vcdl status` shows how far it is"
+        )
     return profile
 
 
@@ -132,14 +134,14 @@ def profile_job(
     measured = differential_runs(job, phases)
     found = stalls(measured.times_s, measured.cut)
     if project_dir is not None:
-        from vcdl.commands.submit import submitted
+        from vcdl.commands.submit import submit_to_project
         from vcdl.profile.over_boinc import network_of
 
         # Load the job again, because other defaults apply on volunteers' machines, such as the pace.
         there = load_job(job_file, overrides, SMALL_FLEET)
         # One epoch is enough to measure transfers, and volunteers' time should not be wasted.
         once = there.model_copy(update={"stop": there.stop.model_copy(update={"epochs": 1})})
-        found.append(network_of(submitted(once, project_dir)[1], phases))
+        found.append(network_of(submit_to_project(once, project_dir)[1], phases))
     if as_json:
         say_json(stalls_json(measured, found))
     else:

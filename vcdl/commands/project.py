@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from vcdl.boinc.project.wishes import SERVICE_PORT, Wishes
-from vcdl.commands._options import PATH, THERE, json_option, packed, say, say_json
+from vcdl.commands._options import PATH, THERE, json_option, pack_options, say, say_json
 from vcdl.errors import ExitCode, for_shell
 
 _EXAMPLES = """\b
@@ -90,10 +90,10 @@ def command() -> None:
 )
 @click.option("--force", is_flag=True, help="Give up tasks of other apps that were made without upload certificates.")
 @_dry_run
-@packed(Wishes, "wishes")
+@pack_options(Wishes, "wishes")
 def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCode:
     """Add app, daemons, plan classes and settings to a project, or update them."""
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.project.install import install, preview
     from vcdl.boinc.project.plan import password_from_environment, plan_install, service_command
 
@@ -103,7 +103,7 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
     # Make the path absolute, but do not resolve it: a virtual environment's Python is a link, and its target knows no
     # packages.
     wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)
-    with opened_project(project_dir) as (project, database):
+    with open_project(project_dir) as (project, database):
         plan = plan_install(project, database, wished)
         # The wording is fixed, because `vcdl server install` runs this with --dry-run and looks for it.
         if plan.changes_nothing:
@@ -141,7 +141,7 @@ def disk_command(project_dir: Path, as_json: bool) -> ExitCode:
     from vcdl.boinc.grid.disk_room import free_by_folder
     from vcdl.boinc.grid.job_bytes import JobBytes, quota_bytes
     from vcdl.boinc.grid.project_folder import BoincProject
-    from vcdl.report.wording import aligned, size
+    from vcdl.report.wording import align_columns, size
 
     project = BoincProject.at(project_dir)
     quota, free = quota_bytes(project), free_by_folder(project)
@@ -154,7 +154,9 @@ def disk_command(project_dir: Path, as_json: bool) -> ExitCode:
     for name, job in sorted(jobs.items(), key=lambda item: -item[1].total):
         over = " (over its quota)" if quota is not None and job.total > quota else ""
         table.append((name, *(size(part) if part else "–" for part in vars(job).values()), f"{size(job.total)}{over}"))
-    return say((*aligned(table), *(f"{size(size_bytes)} free for {folder}" for folder, size_bytes in free.items())))
+    return say(
+        (*align_columns(table), *(f"{size(size_bytes)} free for {folder}" for folder, size_bytes in free.items()))
+    )
 
 
 @command.command("uninstall")
@@ -169,10 +171,10 @@ def disk_command(project_dir: Path, as_json: bool) -> ExitCode:
 @_dry_run
 def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, delete_rows: bool, dry_run: bool) -> ExitCode:
     """Take VCDL out of a project and restore its files."""
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.project.uninstall import plan_removal
 
-    with opened_project(project_dir) as (project, database):
+    with open_project(project_dir) as (project, database):
         removal = plan_removal(project, database, force=force, delete_runs=delete_runs, delete_rows=delete_rows)
         return say(removal.preview() if dry_run else removal.carry_out(database))
 

@@ -46,7 +46,7 @@ Examples:
   vcdl report runs/digits --json"""
 
 
-def masked(text: str, *names: str) -> str:
+def mask(text: str, *names: str) -> str:
     """Return the text in one line, with what may name a person, a machine, a place or a secret masked.
 
     Args:
@@ -75,7 +75,7 @@ def _machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "free_memory_bytes": available_memory_bytes(),
-        "backend": masked(os.environ.get("KERAS_BACKEND", "tensorflow")),
+        "backend": mask(os.environ.get("KERAS_BACKEND", "tensorflow")),
         "extras": installed_extras(),
         "packages": versions(),
     }
@@ -84,21 +84,21 @@ def _machine() -> dict[str, Any]:
 def _run(path: Path) -> dict[str, Any]:
     """Return a run's state, figures and last errors; for an unreadable run, the reason."""
     from vcdl.journal.events import EvaluatorDied, ResultRefused, UpdateRefused, WorkunitFailed
-    from vcdl.run.finding import chosen_run
+    from vcdl.run.finding import find_run
     from vcdl.run.reading import events_of
     from vcdl.run.standing import Standing
 
-    folder = chosen_run(path)
+    folder = find_run(path)
     try:
         standing = Standing.of(folder)
         events = deque(events_of(folder, WorkunitFailed, UpdateRefused, ResultRefused, EvaluatorDied), _ERRORS)
     except VcdlError as error:
         # Many issues are about a run that cannot be read, so the report must not fail because of it.
-        return {"unreadable": f"{type(error).__name__}: {masked(str(error))}"}
+        return {"unreadable": f"{type(error).__name__}: {mask(str(error))}"}
     fields, errors = standing.fields(), []
     for event in events:
         words = (str(getattr(event, key, "")) for key in ("reason", "refusal", "detail"))
-        errors.append(f"{event.kind}: {masked(' '.join(words), standing.job.name, getattr(event, 'host', ''))}")
+        errors.append(f"{event.kind}: {mask(' '.join(words), standing.job.name, getattr(event, 'host', ''))}")
     # Use a list of keys, so that a figure that is added later is not reported before somebody has reviewed it.
     figures = {key: fields[key] for key in ("state", *_FIGURES)}
     return {"kind": folder.kind.name, **figures, "errors": errors}

@@ -34,11 +34,11 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.run.control import change
-    from vcdl.run.finding import chosen_run
+    from vcdl.run.finding import find_run
     from vcdl.run.folder import RunLock
     from vcdl.run.frozen_job import read_frozen
 
-    folder = chosen_run(path, running_first=False)
+    folder = find_run(path, running_first=False)
     # Change settings before the run is continued, also for daemons, which read them in their next round.
     if overrides:
         for key, (before, now) in change(folder, overrides).items():
@@ -56,11 +56,11 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
 def _release(folder: "RunFolder") -> ExitCode:
     """Let the daemons of a BOINC project continue a job."""
     from vcdl.run.control import release
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
 
     goes_on = "continues with the next round of the project's work generator; `vcdl watch` shows it"
     then = goes_on if release(folder) else "is finished; `vcdl status` shows its results"
-    return say([f"{shown(folder.path)} {then}"])
+    return say([f"{display_path(folder.path)} {then}"])
 
 
 @click.command("resume", cls=ServedCommand, epilog=_EXAMPLES)

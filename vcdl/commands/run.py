@@ -48,14 +48,14 @@ def run(
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.commands.serve import page_of
     from vcdl.job import SMALL_FLEET, load_job
-    from vcdl.run.driver import begun
+    from vcdl.run.driver import create_run
     from vcdl.run.finding import folder_for
     from vcdl.run.kind import driven_kind
 
     # Workers of this machine are counted; how many pilots or volunteers come is not known, so a small fleet is assumed.
     job = load_job(job_file, overrides, None if driven_kind(grid).has_workers else SMALL_FLEET)
     folder = folder_for(job.name, out)
-    with begun(folder, job, grid) as frozen, page_of(folder.path) if web else nullcontext():
+    with create_run(folder, job, grid) as frozen, page_of(folder.path) if web else nullcontext():
         return run_to_end(folder, frozen, as_json)
 
 

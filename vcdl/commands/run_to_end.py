@@ -8,13 +8,13 @@ import click
 
 from vcdl.commands._options import say, say_json
 from vcdl.errors import ExitCode
-from vcdl.report.display import announced, display
+from vcdl.report.display import announce, display
 from vcdl.report.measures import Report
 from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
 from vcdl.report.summary import summary_of
-from vcdl.run.driver import drive, given_up, note_pause, results_of
-from vcdl.run.finding import quoted, shown
+from vcdl.run.driver import drive, failed_shard_error, note_pause, results_of
+from vcdl.run.finding import display_path, quote_path
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import clock_of
 
@@ -31,7 +31,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
     # A run that is finished only prints its results again.
     report = results_of(folder) or _run(folder, job, as_json)
     if report is None:  # printed after the display, which would wipe it away
-        click.echo(f"paused; `vcdl resume {quoted(folder.path)}` continues", err=True)
+        click.echo(f"paused; `vcdl resume {quote_path(folder.path)}` continues", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
         say_json(summary_of(job.name, report))
@@ -39,7 +39,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
         _tell(folder, report)
     # Raise it after the figures, because the results are valid although the run has failed.
     if report.is_given_up:
-        raise given_up(folder, job, report)
+        raise failed_shard_error(folder, job, report)
     return ExitCode.OK
 
 
@@ -50,7 +50,7 @@ def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
     stream = sys.stderr if as_json else sys.stdout
     try:
         with ExitStack() as entered:
-            with announced("importing Keras", stream):
+            with announce("importing Keras", stream):
                 entered.enter_context(warm_workers_for(job, folder.kind))  # before the display, which has a thread
             observer = entered.enter_context(display(RunGoal.of(job), stream, clock_of(folder)))
             return drive(folder, job, observer)
@@ -64,7 +64,7 @@ def _tell(folder: RunFolder, report: Report) -> None:
     files = {"model": folder.keras_file, "plot": folder.plot_file, "confusion matrix": folder.confusion_picture}
     for name, path in {**files, "summary": folder.summary_file}.items():
         if path == folder.plot_file and not path.is_file():
-            cure = f"`pip install 'vcdl[plot]'`, then `vcdl plot {quoted(folder.path)}`"
+            cure = f"`pip install 'vcdl[plot]'`, then `vcdl plot {quote_path(folder.path)}`"
             click.echo(f"{name:<20} not drawn: {cure}")
         elif path != folder.confusion_picture or path.is_file():
-            click.echo(f"{name:<20} {shown(path)}")
+            click.echo(f"{name:<20} {display_path(path)}")

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import click
 
-from vcdl.commands._options import FOLDER, packed, project_dir_option
+from vcdl.commands._options import FOLDER, pack_options, project_dir_option
 from vcdl.errors import ExitCode, RunFolderError, folder_errors
 from vcdl.files.children import start_child
 from vcdl.files.extras import require
@@ -64,8 +64,8 @@ def serve(order: ServiceOrder) -> ExitCode:
     """
     from vcdl.files.atomic import atomic_write
     from vcdl.run.failure import describe_error
-    from vcdl.run.finding import shown
-    from vcdl.web.app import bound, create_app, mounted
+    from vcdl.run.finding import display_path
+    from vcdl.web.app import bound, create_app, mount
     from vcdl.web.app import serve as answer
     from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
@@ -82,7 +82,7 @@ def serve(order: ServiceOrder) -> ExitCode:
     url = f"http://{name}:{listener.getsockname()[1]}{order.base}/login?code={service.code}"
     # The code in the address logs in whoever reads it as the owner.
     told = url.partition("?")[0] if order.tokens_only else url
-    click.echo(f"the runs below {shown(order.runs)} are at\n\n  {told}\n")
+    click.echo(f"the runs below {display_path(order.runs)} are at\n\n  {told}\n")
     if order.job is not None:  # use a file, because other users can see a browser's arguments
         page = service_folder(service.catalogue.runs) / "open.html"
         then = quote(f"/jobs/{quote(order.job)}" if order.job else "/", safe="")
@@ -99,7 +99,7 @@ def serve(order: ServiceOrder) -> ExitCode:
     # Resume in a thread, because it waits for each process, and pages must be answered in the meantime.
     Thread(target=service.resume_killed, name="vcdl-resume", daemon=True).start()
     app = create_app(service, describe_error, [*order.host_names, name])
-    answer(mounted(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
+    answer(mount(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
     return ExitCode.OK
 
 
@@ -201,7 +201,7 @@ def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> s
     "--open", "job", metavar="[JOB]", is_flag=False, flag_value="", help="Open a browser, at a job's page if named."
 )
 @served_options
-@packed(ServiceOrder, "order")
+@pack_options(ServiceOrder, "order")
 def command(order: ServiceOrder) -> ExitCode:
     """Show runs in a browser."""
     return serve(order)

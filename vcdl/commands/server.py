@@ -39,11 +39,11 @@ def _here(name: str | None) -> "ServerSettings":
     Raises:
         ServerError: There is no server on this machine, or the user is not root.
     """
-    from vcdl.boinc.server.settings import installed
+    from vcdl.boinc.server.settings import load_installed
     from vcdl.boinc.server.system import check_root
 
     check_root()
-    return installed(name)
+    return load_installed(name)
 
 
 @command.command("install")
@@ -63,7 +63,7 @@ def install_command(name: str, dry_run: bool, boinc: Path | None, **wishes: Any)
     """Make this machine the server of a project; run it again after a change, or a kill."""
     from vcdl.boinc.project.wishes import service_path
     from vcdl.boinc.server.project_steps import has_web, install_steps
-    from vcdl.boinc.server.settings import ServerSettings, installed, settings_file
+    from vcdl.boinc.server.settings import ServerSettings, load_installed, settings_file
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root
 
@@ -71,7 +71,7 @@ def install_command(name: str, dry_run: bool, boinc: Path | None, **wishes: Any)
     wishes["boinc"] = boinc and boinc.resolve()
     made = {key: value for key, value in wishes.items() if value is not None}  # else as an earlier installation has it
     if settings_file(name).exists():
-        settings = installed(name).changed(made)
+        settings = load_installed(name).with_changes(made)
     else:
         # A server that is installed keeps these three, so only a new one has to name them.
         if missing := [f"--{key}" for key in ("boinc", "host", "email") if not made.get(key)]:
@@ -100,11 +100,11 @@ def install_command(name: str, dry_run: bool, boinc: Path | None, **wishes: Any)
 @click.option("--backup-for", metavar="KEY", default="", help="Encrypt backups for this key of age or gpg, or KEY,KEY.")
 def adopt_command(project_dir: Path, boinc: Path, email: str, tls: str, backup_for: str) -> ExitCode:
     """Make a project known that was made by hand, so that it can be backed up and restored; nothing in it changes."""
-    from vcdl.boinc.server.adopting import adopt, adopted
+    from vcdl.boinc.server.adopting import adopt, read_settings
     from vcdl.boinc.server.system import check_root
 
     check_root()
-    return say([adopt(adopted(project_dir, email, boinc.resolve(), tls, backup_for))])
+    return say([adopt(read_settings(project_dir, email, boinc.resolve(), tls, backup_for))])
 
 
 @command.command("backup")
@@ -143,13 +143,13 @@ def restore_command(
     backup = backup or vault.newest(name)
     click.echo(f"backup {backup}")
     if rehearse:
-        with restoring.fetched_for_a_while(vault, backup, identity) as fetched:
+        with restoring.fetch_temporarily(vault, backup, identity) as fetched:
             say(restoring.rehearse(fetched))
         return say(["it would come up"])
     if boinc is None:
         raise click.UsageError("say where BOINC's built tree is: --boinc TREE")
     fetched = restoring.fetch(vault, backup, WORK / "restore" / backup, identity)
-    settings = restoring.kept_settings(fetched, boinc.resolve(), Path(sys.executable))
+    settings = restoring.read_backup_settings(fetched, boinc.resolve(), Path(sys.executable))
     say(carry_out(restoring.restore_steps(settings, fetched)))
     click.echo(f"let the name {settings.host} lead to this machine: clients follow it")
     return ExitCode.OK
@@ -164,7 +164,7 @@ def restore_command(
 def upgrade_command(source: str | None, name: str | None, boinc: Path | None, back: bool, dry_run: bool) -> ExitCode:
     """Change to the VCDL of SOURCE, a wheel or a checkout, while tasks are out."""
     from vcdl.boinc.server.steps import carry_out
-    from vcdl.boinc.server.upgrade import back_steps, upgrade_steps, upgraded
+    from vcdl.boinc.server.upgrade import back_steps, upgrade, upgrade_steps
 
     if bool(source) == back:
         raise click.UsageError("give a wheel or a checkout, or --back")
@@ -172,7 +172,7 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     tree = boinc.resolve() if boinc else None
     if source and not dry_run:
         # Only an upgrade is reverted if it fails. --back itself, and a dry run, are plain lists of steps.
-        lines = upgraded(settings, str(Path(source).resolve()), tree)
+        lines = upgrade(settings, str(Path(source).resolve()), tree)
     else:
         steps = upgrade_steps(settings, str(Path(source).resolve()), tree) if source else back_steps(settings)
         lines = carry_out(steps, dry_run=dry_run)

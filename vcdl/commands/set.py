@@ -22,14 +22,14 @@ def set_(path: Path, settings: Sequence[str]) -> ExitCode:
         JobError, RunFolderError, JournalError: A setting cannot be changed.
     """
     from vcdl.run.control import change
-    from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.finding import display_path, find_run
 
-    folder = chosen_run(path)
+    folder = find_run(path)
     changed = change(folder, settings)
     for key, (before, now) in changed.items():
-        click.echo(f"{shown(folder.path)}: {key} is {now}, was {'not set' if before is None else before}")
+        click.echo(f"{display_path(folder.path)}: {key} is {now}, was {'not set' if before is None else before}")
     if not changed:
-        click.echo(f"{shown(folder.path)}: nothing changes")
+        click.echo(f"{display_path(folder.path)}: nothing changes")
     elif folder.kind.has_daemons:
         click.echo("the daemons follow it with their next round; workunits that exist keep their deadlines")
     return ExitCode.OK

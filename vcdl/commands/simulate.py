@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import PATH, job_file_argument, packed, say, say_json, set_option
+from vcdl.commands._options import PATH, job_file_argument, pack_options, say, say_json, set_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
     """
     from vcdl.journal.observer import RunObserver
     from vcdl.report.wording import duration, plural
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.run.folder import RunFolder
     from vcdl.simulate.simulation import default_folder
     from vcdl.simulate.simulation import simulate_times as run
@@ -77,7 +77,7 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
     begun_s = time.monotonic()
     report = run(folder, job, fleet, RunObserver())
     if report is None:
-        click.echo(f"stopped; the same command starts {shown(folder.path)} again", err=True)
+        click.echo(f"stopped; the same command starts {display_path(folder.path)} again", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
         say_json(report.as_dict())
@@ -87,7 +87,7 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
             f"ended ({report.stop_reason}) after {plural(report.epochs, 'epoch')} and {duration(report.wall_s)} of "
             f"virtual time; simulated in {took}, without training"
         )
-        say([*report.lines(), f"{'results':<20} {shown(folder.path)}"])
+        say([*report.lines(), f"{'results':<20} {display_path(folder.path)}"])
     return ExitCode.RUN_FAILED if report.is_given_up else ExitCode.OK
 
 
@@ -101,8 +101,8 @@ def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json:
     from vcdl.report.display import PlainLines
     from vcdl.report.progress import RunGoal
     from vcdl.report.summary import summary_of
-    from vcdl.run.driver import given_up
-    from vcdl.run.finding import shown
+    from vcdl.run.driver import failed_shard_error
+    from vcdl.run.finding import display_path
     from vcdl.run.folder import RunFolder
     from vcdl.simulate.simulation import default_folder
     from vcdl.simulate.simulation import simulate as run
@@ -114,14 +114,14 @@ def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json:
     begun_s = time.monotonic()
     report = run(folder, job, fleet, observer)
     if report is None:
-        click.echo(f"stopped; the same command starts {shown(folder.path)} again", err=True)
+        click.echo(f"stopped; the same command starts {display_path(folder.path)} again", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
         say_json(summary_of(job.name, report))
     else:
-        say([*_results(report, time.monotonic() - begun_s), f"{'results':<20} {shown(folder.path)}"])
+        say([*_results(report, time.monotonic() - begun_s), f"{'results':<20} {display_path(folder.path)}"])
     if report.is_given_up:
-        raise given_up(folder, load_frozen_job(folder.job_file), report)  # it says whom the run trusts
+        raise failed_shard_error(folder, load_frozen_job(folder.job_file), report)  # it says whom the run trusts
     return ExitCode.OK
 
 
@@ -156,7 +156,7 @@ def _results(report: "Report", real_s: float) -> list[str]:
 )
 @click.option("--out", metavar="DIR", type=PATH, help="The run's folder [default: runs/NAME-simulated].")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; progress is shown on stderr.")
-@packed(ClientOptions, "clients")
+@pack_options(ClientOptions, "clients")
 def command(
     job_file: Path, overrides: tuple[str, ...], training: str, out: Path | None, as_json: bool, clients: ClientOptions
 ) -> ExitCode:

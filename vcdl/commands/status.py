@@ -37,11 +37,11 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     Raises:
         RunFolderError, JobError, JournalError, FleetError: The run or the fleet cannot be read.
     """
-    from vcdl.run.finding import chosen_run, resume_hint, shown
+    from vcdl.run.finding import display_path, find_run, resume_hint
     from vcdl.run.reading import RunState
     from vcdl.run.standing import Standing
 
-    folder = chosen_run(path)
+    folder = find_run(path)
     standing = Standing.of(folder, costs=costs_of(fleet))
     found = _troubles(folder) if standing.state in (RunState.RUNNING, RunState.WAITING) else []
     if found:
@@ -50,7 +50,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     if as_json:
         return say_json(standing.fields(troubles=found, **_failed_tasks(folder)))
     state, pid = standing.state, folder.running_pid
-    click.echo(f"{standing.job.name} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
+    click.echo(f"{standing.job.name} in {display_path(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
     say(f"{label:<12} {words}" for label, words in standing.figures().items())
     failed = _failed_tasks(folder)
     # BOINC resends these within a workunit, so the journal does not know of them.
@@ -89,11 +89,11 @@ def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
     """Return the tasks of a BOINC job that BOINC replaces itself, or none if its database cannot be read."""
     if not folder.kind.has_daemons:
         return {}
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.grid.host_report import facts_of
 
     try:
-        with opened_project(project_of(folder)) as (project, database):
+        with open_project(project_of(folder)) as (project, database):
             facts = facts_of(project, database, folder.path.name).values()
     except GridError:
         return {}

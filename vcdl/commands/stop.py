@@ -34,38 +34,42 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool =
         GridError, RunFolderError: The run cannot be stopped.
     """
     from vcdl.run.control import pause
-    from vcdl.run.finding import chosen_run, resume_hint, shown
+    from vcdl.run.finding import display_path, find_run, resume_hint
     from vcdl.run.reading import is_finished
 
-    folder = chosen_run(path)
+    folder = find_run(path)
     # Stopping an open job already asks its clients, so only a finished job needs a separate request.
     if forget and folder.kind.has_daemons and is_finished(folder):
         return _forget(folder)
     if forget and not folder.kind.has_daemons:
-        raise RunFolderError(f"{shown(folder.path)} is not a job of a BOINC project, so no client keeps files of it")
+        raise RunFolderError(
+            f"{display_path(folder.path)} is not a job of a BOINC project, so no client keeps files of it"
+        )
     was_run = pause(folder, timeout_s)
     if is_finished(folder):
-        click.echo(f"{shown(folder.path)} is finished; there is nothing to stop")
+        click.echo(f"{display_path(folder.path)} is finished; there is nothing to stop")
     elif folder.kind.has_daemons:
-        click.echo(f"{shown(folder.path)} stopped, its workunits are cancelled; {resume_hint(folder)}")
+        click.echo(f"{display_path(folder.path)} stopped, its workunits are cancelled; {resume_hint(folder)}")
     else:
-        click.echo(f"{shown(folder.path)} {'stopped' if was_run else 'was not being run'}; {resume_hint(folder)}")
+        click.echo(
+            f"{display_path(folder.path)} {'stopped' if was_run else 'was not being run'}; {resume_hint(folder)}"
+        )
     return ExitCode.OK
 
 
 def _forget(folder: "RunFolder") -> ExitCode:
     """Ask clients of a BOINC project to delete a finished job's files. Stopping an open job asks them automatically."""
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.grid.forget import forget_finished
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
 
-    with opened_project(project_of(folder)) as (project, database):
+    with open_project(project_of(folder)) as (project, database):
         count = forget_finished(project, database, folder)
     click.echo(
-        f"{shown(folder.path)} is finished; "
+        f"{display_path(folder.path)} is finished; "
         f"{count} clients are asked to delete what they keep of it, at their next request"
         if count
-        else f"{shown(folder.path)} is finished; no client keeps anything of it that no open job uses"
+        else f"{display_path(folder.path)} is finished; no client keeps anything of it that no open job uses"
     )
     return ExitCode.OK
 

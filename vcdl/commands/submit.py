@@ -36,15 +36,15 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
         VcdlError: The job cannot be submitted.
     """
     from vcdl.job import SMALL_FLEET, load_job
-    from vcdl.run.finding import quoted
+    from vcdl.run.finding import quote_path
 
-    job, _ = submitted(load_job(job_file, overrides, SMALL_FLEET), project_dir)
+    job, _ = submit_to_project(load_job(job_file, overrides, SMALL_FLEET), project_dir)
     click.echo(f"submitted {job.name}: {job.data.shards} shards, {job.stop.epochs} epochs at most")
-    click.echo(f"`vcdl watch {job.name} --project-dir {quoted(project_dir.resolve())}` shows its progress")
+    click.echo(f"`vcdl watch {job.name} --project-dir {quote_path(project_dir.resolve())}` shows its progress")
     return ExitCode.OK
 
 
-def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
+def submit_to_project(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
     """Submit a job to a BOINC project, and return the job as trained there and its folder.
 
     Raises:
@@ -111,7 +111,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
 
     Raises JobError, GridError, RunFolderError.
     """
-    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.grid.workunit_rows import was_submitted
     from vcdl.errors import folder_errors
     from vcdl.run.finding import numbered_names
@@ -120,7 +120,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
         raise JobError(
             f"name: {job.name}: BOINC keeps every file of workunits with `nodelete` in their names; choose another"
         )
-    with folder_errors(project.runs_folder), opened_project(project.path) as (_, database):
+    with folder_errors(project.runs_folder), open_project(project.path) as (_, database):
         project.runs_folder.mkdir(parents=True, exist_ok=True)
         for name in numbered_names(job.name):
             # Check the database as well as folders: a job's folder may have been deleted, and BOINC never accepts a

@@ -67,7 +67,7 @@ class SearchKey:
     @property
     def ends(self) -> list[str]:
         """Settings with the outermost values, by which the job is checked."""
-        return [f"{self.key}={value}" for value in self.choices or [self._shown(self.low), self._shown(self.high)]]
+        return [f"{self.key}={value}" for value in self.choices or [self._format(self.low), self._format(self.high)]]
 
     def setting(self, trial: "optuna.Trial") -> str:
         """Return the setting of a trial."""
@@ -80,7 +80,7 @@ class SearchKey:
             value = trial.suggest_float(self.key, self.low, self.high, log=self.by_factors)
         return f"{self.key}={value}"
 
-    def _shown(self, value: float) -> str:
+    def _format(self, value: float) -> str:
         return str(int(value)) if self.is_whole else repr(value)
 
 
@@ -95,11 +95,11 @@ def sweep(
     require("sweep", "optuna")
     import optuna
 
-    from vcdl.commands._sweep_there import trained_there
+    from vcdl.commands._sweep_there import train_remotely
     from vcdl.files.lock import FileLock
     from vcdl.job import load_job
     from vcdl.journal.monitor import MAX
-    from vcdl.run.finding import RUNS, shown
+    from vcdl.run.finding import RUNS, display_path
 
     keys = [SearchKey(text) for text in over]
     job = load_job(job_file, overrides)
@@ -116,7 +116,9 @@ def sweep(
     # abandoned.
     with closing(FileLock(folder / "sweep.lock")) as lock:
         if not lock.acquire(wait_s=0):
-            raise RunFolderError(f"another process is running the sweep in {shown(folder)}: wait for it, or stop it")
+            raise RunFolderError(
+                f"another process is running the sweep in {display_path(folder)}: wait for it, or stop it"
+            )
         study = optuna.create_study(
             storage=f"sqlite:///{folder / 'sweep.db'}",
             study_name=job.name,
@@ -124,9 +126,9 @@ def sweep(
             load_if_exists=True,
         )
         _take_up(study)
-        click.echo(f"watch it: optuna-dashboard sqlite:///{shown(folder / 'sweep.db')}")
+        click.echo(f"watch it: optuna-dashboard sqlite:///{display_path(folder / 'sweep.db')}")
         # Failed trials do not count, so that a resumed sweep still makes as many as requested.
-        while len(_ended(study)) < trials:
+        while len(_ended_trials(study)) < trials:
             trial = study.ask()
             settings = [key.setting(trial) for key in keys]
             # A trial that continues an interrupted trial keeps its folder, and with it the epochs that it has.
@@ -135,17 +137,17 @@ def sweep(
             arguments = [word for setting in (*overrides, *settings) for word in ("--set", setting)]
             click.echo(f"trial {trial.number}: {' '.join(settings)}")
             if client is None:
-                said = _trained(study, trial, path, [str(job_file), *arguments])
+                said = _train_trial(study, trial, path, [str(job_file), *arguments])
             else:
-                said = trained_there(study, trial, client, job_file, [*overrides, *settings])
+                said = train_remotely(study, trial, client, job_file, [*overrides, *settings])
             click.echo(f"trial {trial.number}: {said}")
     best = study.best_trial
-    where = f": {shown(folder / best.user_attrs[_FOLDER])}" if client is None else ""
+    where = f": {display_path(folder / best.user_attrs[_FOLDER])}" if client is None else ""
     click.echo(f"best {job.monitor.name} {best.value:.4f}, trial {best.number}{where}")
     return say(f"  --set {name}={value}" for name, value in best.params.items())
 
 
-def _ended(study: "optuna.Study") -> list[Any]:
+def _ended_trials(study: "optuna.Study") -> list[Any]:
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
@@ -163,7 +165,7 @@ def _take_up(study: "optuna.Study") -> None:
         study.tell(left.number, state=TrialState.FAIL)
 
 
-def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments: list[str]) -> str:
+def _train_trial(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments: list[str]) -> str:
     """Train a trial in a separate process; return a text about its result.
 
     Raises:
@@ -172,7 +174,7 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
     from optuna.trial import TrialState
 
     from vcdl.run.control import pause
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import display_path
     from vcdl.run.folder import RunFolder
 
     folder = RunFolder(path)
@@ -186,7 +188,7 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
         # process lives.
         process = start_child("vcdl", *command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
-            is_pruned = _watched(trial, folder, process)
+            is_pruned = _watch_trial(trial, folder, process)
         except BaseException:
             process.terminate()  # it pauses, as by Ctrl-C
             process.wait()
@@ -201,13 +203,13 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
             raise KeyboardInterrupt
         study.tell(trial, state=TrialState.FAIL)
         raise RunFolderError(
-            f"trial {trial.number} failed: {shown(log)} says why; the same command continues without it"
+            f"trial {trial.number} failed: {display_path(log)} says why; the same command continues without it"
         )
     study.tell(trial, report.best_epoch.mean)
     return f"{report.monitor.name} {report.best_epoch.mean:.4f} in epoch {report.best_epoch.epoch}"
 
 
-def _watched(trial: "optuna.Trial", folder: "RunFolder", process: "subprocess.Popen[bytes]") -> bool:
+def _watch_trial(trial: "optuna.Trial", folder: "RunFolder", process: "subprocess.Popen[bytes]") -> bool:
     """Report each epoch to Optuna until the process ends; return whether the trial was pruned."""
     from vcdl.run.control import ask_to_pause
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vcdl.commands._options import FOLDER, packed, say
+from vcdl.commands._options import FOLDER, pack_options, say
 from vcdl.commands.serve import served_options
 from vcdl.errors import ExitCode
 
@@ -102,7 +102,7 @@ def command() -> None:
 )
 @click.option("--boinc-account", metavar="EMAIL", help="The account to whose hosts a submitter may keep jobs.")
 @_where
-@packed(_NewToken, "new")
+@pack_options(_NewToken, "new")
 def add(new: _NewToken) -> ExitCode:
     """Make a token, and show it this once."""
     from vcdl.web.sessions import Role, TokenBounds
@@ -127,7 +127,7 @@ def add(new: _NewToken) -> ExitCode:
 def list_(runs: Path) -> ExitCode:
     """List the tokens, without their secrets."""
     from vcdl.errors import printable
-    from vcdl.report.wording import aligned
+    from vcdl.report.wording import align_columns
 
     rows, accounts = [("id", "name", "role", "expires", "last used", "")], _accounts(runs)
     for one in accounts.tokens():
@@ -140,7 +140,7 @@ def list_(runs: Path) -> ExitCode:
         if bounds.boinc_account is not None:
             role += f", account {bounds.boinc_account}"
         rows.append((one.id, printable(one.name), role, _day(one.expires_s), _day(one.used_s), state))
-    return say(aligned(rows, left=range(6)))
+    return say(align_columns(rows, left=range(6)))
 
 
 @command.command("revoke")

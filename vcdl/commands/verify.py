@@ -40,14 +40,14 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
     from vcdl.journal.lineage import Lineage
     from vcdl.loop.refold import prove
     from vcdl.run.reading import events_of, is_finished, read_report
-    from vcdl.run.results import exported_score
+    from vcdl.run.results import compare_export
     from vcdl.run.run import Run
 
     folder = RunFolder.existing(path)
     proof = prove(Run.open(folder), Lineage.of(events_of(folder, *Lineage.KINDS)))
     # Only a finished run has the model that was evaluated last.
     has_left = is_finished(folder) and folder.keras_file.is_file()
-    score = exported_score(folder, read_report(folder), on_all=True) if has_left else None
+    score = compare_export(folder, read_report(folder), on_all=True) if has_left else None
     if as_json:
         exported = None if score is None else {**_finite(asdict(score)), "agrees": score.agrees}
         say_json({"run": folder.path.name, **asdict(proof), "exported": exported})
@@ -56,8 +56,8 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
     # Raise it after the lines, because they say what is in order, which matters for the decision what to do.
     if wrong := sorted({*proof.damaged, *proof.differing}):
         raise RunFolderError(
-            f"these snapshots in {folder.snapshots} differ from the run's uploads: {_named(wrong)}; restore a copy, "
-            "or train again "
+            f"these snapshots in {folder.snapshots} differ from the run's uploads: {_format_versions(wrong)}; restore "
+            "a copy, or train again "
             "(`vcdl resume` rebuilds the newest version of an open run)"
         )
     if score is not None and not score.agrees:
@@ -71,14 +71,14 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _lines(folder: RunFolder, proof: "Proof", score: "ExportedScore | None") -> Iterator[str]:
-    begin = f", from {_named(proof.begun)} on" if proof.begun else ""
+    begin = f", from {_format_versions(proof.begun)} on" if proof.begun else ""
     yield f"updates    {proof.folded} of {proof.updates} folded again from kept uploads{begin}"
     compared = len(proof.equal) + len(proof.differing) + len(proof.damaged)
     if compared:
         yield f"snapshots  {len(proof.equal)} of {compared} equal to them, to the last bit"
     if proof.unproven:
         why = f" ({proof.why})" if proof.why else ""
-        yield f"not proven {_named(proof.unproven)}{why}"
+        yield f"not proven {_format_versions(proof.unproven)}{why}"
     if score is None:
         name = folder.keras_file.name
         yield f"model      {name} has not left the run yet, its last weights are not measured, or it measures itself"
@@ -89,7 +89,7 @@ def _lines(folder: RunFolder, proof: "Proof", score: "ExportedScore | None") -> 
         )
 
 
-def _named(versions: Sequence[int]) -> str:
+def _format_versions(versions: Sequence[int]) -> str:
     """Return versions as text: `version 3`, or `versions 3, 4 and 12 more`."""
     more = len(versions) - _MOST_NAMED
     names = ", ".join(map(str, versions[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -33,23 +33,23 @@ def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
     from vcdl.journal.observer import RunObserver
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal
-    from vcdl.run.finding import chosen_run, quoted, shown
+    from vcdl.run.finding import display_path, find_run, quote_path
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import RunFollower, clock_of, state_of
 
-    folder = chosen_run(path)
+    folder = find_run(path)
     job = read_frozen(folder)
     # Create it before the display, so that Ctrl-C during its start finds one below.
     follower = RunFollower(folder, RunObserver())
     try:
         with display(RunGoal.of(job, costs_of(fleet)), sys.stdout, clock_of(folder)) as observer:
-            observer.phase(f"{job.name} in {shown(folder.path)}")
+            observer.phase(f"{job.name} in {display_path(folder.path)}")
             follower = RunFollower(folder, observer)
             wait_until(partial(_look, folder, follower), every_s=0.5)
     except KeyboardInterrupt:
         pass
     state = state_of(folder, follower.report)
-    click.echo(f"{job.name}: {state}; `vcdl status {quoted(folder.path)}` shows all figures")
+    click.echo(f"{job.name}: {state}; `vcdl status {quote_path(folder.path)}` shows all figures")
     return ExitCode.OK
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import FOLDER, PATH, packed, seconds
+from vcdl.commands._options import FOLDER, PATH, pack_options, seconds
 from vcdl.errors import ExitCode, GridError, RunFolderError, VcdlError, file_cure, for_shell
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _say(words: str) -> None:
 )  # fmt: skip
 @click.option("--server", metavar="NAME", help="FOLDER is a job of a service of `vcdl login`.")
 @click.option("--allow-code", is_flag=True, help="Run the code that a job brings (model > code).")
-@packed(PilotOrder, "order")
+@pack_options(PilotOrder, "order")
 def command(order: PilotOrder) -> ExitCode:
     """Train subtasks of a pool's run in FOLDER."""
     return worker(order)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.data.dataset import DataSource, Facts, Part
-from vcdl.data.download import downloaded
+from vcdl.data.download import download_dataset
 from vcdl.errors import DataError
 from vcdl.files.atomic import file_sha256
 
@@ -48,7 +48,7 @@ def load(local: Path | None) -> DataSource:
             return _from_archive(folder / _ARCHIVE)
         if (folder / _FOLDER / "test_batch.bin").exists():
             return _from_folder(folder / _FOLDER)
-    (x, y), (x_test, y_test) = downloaded("cifar10", "CIFAR-10", _ADVICE)
+    (x, y), (x_test, y_test) = download_dataset("cifar10", "CIFAR-10", _ADVICE)
     return DataSource(train=Part(x, y.reshape(-1)), test=Part(x_test, y_test.reshape(-1)))
 
 
@@ -74,7 +74,7 @@ def _from_archive(path: Path) -> DataSource:
 
 
 def _from_folder(folder: Path) -> DataSource:
-    return _from_batches(lambda name: _checked_batch(folder / name))
+    return _from_batches(lambda name: _read_batch(folder / name))
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
@@ -84,7 +84,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     return file.read()
 
 
-def _checked_batch(path: Path) -> bytes:
+def _read_batch(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:

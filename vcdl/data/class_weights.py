@@ -27,7 +27,11 @@ def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
         raise JobError(
             "training > class_weight is for data > task: classification; give weight_train in the npz for other tasks"
         )
-    by_class = _balanced(dataset.y_train, dataset.classes) if given == "balanced" else _named(given, dataset.classes)
+    by_class = (
+        _balance(dataset.y_train, dataset.classes)
+        if given == "balanced"
+        else _weights_from_names(given, dataset.classes)
+    )
     weights = _times(by_class[dataset.y_train], dataset.weights_train)
     if not weights.any():
         raise JobError("training > class_weight gives no training sample a weight above 0: nothing would be learned")
@@ -38,14 +42,14 @@ def _times(weights: Array, others: Array | None) -> Array:
     return (weights if others is None else weights * others).astype(np.float32)
 
 
-def _balanced(y: Array, classes: Classes) -> Array:
+def _balance(y: Array, classes: Classes) -> Array:
     counts = np.bincount(y, minlength=classes.count)
     # Counting only the classes that occur keeps the mean weight of a sample at 1, and with it the scale of the loss.
     present = np.count_nonzero(counts)
     return np.asarray(len(y) / (present * np.maximum(counts, 1)))
 
 
-def _named(given: ClassWeight, classes: Classes) -> Array:
+def _weights_from_names(given: ClassWeight, classes: Classes) -> Array:
     numbers = [str(number) for number in range(classes.count)]
     known = list(classes.names) or numbers
     # A key of YAML may be the number of a class as well as its name. Where names are themselves such numbers, only the

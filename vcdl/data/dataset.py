@@ -160,7 +160,7 @@ def one_output(y: Array, classes: Classes | None) -> int:
     return int(np.prod(y.shape[1:], dtype=np.int64)) if classes is None else classes.count
 
 
-def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
+def make_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
     """Check `x` and `y`, and return them as a Part.
 
     Args:
@@ -201,7 +201,7 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
     return Part(x, _flags(y_name, y) if task == "multi_label" else y.astype(np.float32))
 
 
-def labelled(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
+def number_labels(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
     """Return the source with its labels converted to class numbers.
 
     Args:
@@ -218,7 +218,7 @@ def labelled(source: DataSource, given: Given, mask: str | int | None = None) ->
     return DataSource(placed["train"], placed.get("val"), placed.get("test"), classes)
 
 
-def named_labels(source: DataSource, names: Given) -> DataSource:
+def name_labels(source: DataSource, names: Given) -> DataSource:
     """Return a source of several labels per sample with the names of these labels.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.data.dataset import DataSource, Facts, Part, content_sha256
-from vcdl.data.split import held_out
+from vcdl.data.split import hold_out
 from vcdl.errors import DataError
 
 _TEST_SAMPLES = 360
@@ -35,5 +35,5 @@ def load(local: Path | None) -> DataSource:
     # The sum covers the numbers and not the file, which scikit-learn may compress anew in any release.
     if content_sha256(x, y) != _SHA256:
         raise DataError("the checksum of scikit-learn's digits is not the known one: reinstall scikit-learn")
-    train, test = held_out(y, _TEST_SAMPLES, stratified=True, rng=np.random.default_rng(_TEST_SEED))
+    train, test = hold_out(y, _TEST_SAMPLES, stratified=True, rng=np.random.default_rng(_TEST_SEED))
     return DataSource(train=Part(x[train], y[train]), test=Part(x[test], y[test]))

@@ -11,7 +11,7 @@ _SILENCE_S = 30.0
 """Seconds without data after which a download is given up, because a stalled connection may never close."""
 
 
-def downloaded(module: str, title: str, advice: str) -> Any:
+def download_dataset(module: str, title: str, advice: str) -> Any:
     """Return `((x_train, y_train), (x_test, y_test))` of `keras.datasets.<module>`.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.data.dataset import DataSource, Facts, Part, content_sha256
-from vcdl.data.download import downloaded
+from vcdl.data.download import download_dataset
 from vcdl.data.rows import Array
 from vcdl.errors import DataError
 
@@ -37,11 +37,11 @@ def load(local: Path | None) -> DataSource:
     for folder in [*folders, _DEBIAN]:
         if (folder / "train-images-idx3-ubyte.gz").exists():
             return DataSource(train=_read(folder, "train"), test=_read(folder, "t10k"))
-    (x, y), (x_test, y_test) = downloaded("fashion_mnist", "Fashion-MNIST", _ADVICE)
+    (x, y), (x_test, y_test) = download_dataset("fashion_mnist", "Fashion-MNIST", _ADVICE)
     origin = "the file that Keras keeps in ~/.keras/datasets/fashion-mnist"
     return DataSource(
-        train=_verified(x[..., np.newaxis], y, "train", origin),
-        test=_verified(x_test[..., np.newaxis], y_test, "t10k", origin),
+        train=_verify(x[..., np.newaxis], y, "train", origin),
+        test=_verify(x_test[..., np.newaxis], y_test, "t10k", origin),
     )
 
 
@@ -52,7 +52,7 @@ def _read(folder: Path, prefix: str) -> Part:
     # A truncated file must be refused here, because reshape would fail with a message that names no file.
     if images.size != len(labels) * 28 * 28:
         raise DataError(f"{origin}: {images.size} pixels for {len(labels)} labels; get the files again: {_ADVICE}")
-    return _verified(images.reshape(-1, 28, 28, 1), labels, prefix, origin)
+    return _verify(images.reshape(-1, 28, 28, 1), labels, prefix, origin)
 
 
 def _read_idx(path: Path, header_bytes: int) -> Array:
@@ -65,7 +65,7 @@ def _read_idx(path: Path, header_bytes: int) -> Array:
     return np.frombuffer(content, np.uint8, offset=min(header_bytes, len(content)))
 
 
-def _verified(x: Array, y: Array, prefix: str, origin: str) -> Part:
+def _verify(x: Array, y: Array, prefix: str, origin: str) -> Part:
     if content_sha256(x, y) != _SHA256[prefix]:
         raise DataError(f"{origin}: the checksum is not Fashion-MNIST's; delete it and get it again: {_ADVICE}")
     return Part(x, y)

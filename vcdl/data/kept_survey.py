@@ -47,7 +47,7 @@ class Survey(NamedTuple):
     """Bytes of each sample as a JPEG file, shape (n,); None: the samples are numbers."""
 
 
-def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callable[[], Survey]) -> Survey:
+def load_survey(reader: "Reader", path: Path, task: Task, moments: str, survey: Callable[[], Survey]) -> Survey:
     """Return the cached survey of a part, or compute and cache it.
 
     Args:

@@ -53,7 +53,7 @@ def classes_of(
         DataError: A label is no class, or the training labels leave their number open.
     """
     if mask is not None:
-        return _masked(labels, given, mask)
+        return _number_unmasked(labels, given, mask)
     is_text = {name: y.dtype.kind in "US" for name, y in labels.items()}
     train = next(iter(labels))
     # NumPy would compare text with numbers without an error and find every label unknown.
@@ -62,11 +62,11 @@ def classes_of(
             odd, first = ("text", "numbers") if text else ("numbers", "text")
             raise DataError(f"{name} holds {odd} and {train} {first}: give both the same labels")
     if is_text[train]:
-        return _of_text({name: _decoded(name, y) for name, y in labels.items()}, given)
+        return _of_text({name: _decode(name, y) for name, y in labels.items()}, given)
     return _of_numbers({name: _whole(name, y) for name, y in labels.items()}, given)
 
 
-def _masked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple[dict[str, Array], Classes]:
+def _number_unmasked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple[dict[str, Array], Classes]:
     """Number the labels other than the mask.
 
     A masked number stays a class if a higher label occurs, as the outputs are numbered by labels.
@@ -185,7 +185,7 @@ def _refuse_one_class(name: str, found: Sequence[Any]) -> None:
         raise DataError(f"{name} holds one class only ({found[0]}): there is nothing to tell apart, check the labels")
 
 
-def _decoded(name: str, y: Array) -> Array:
+def _decode(name: str, y: Array) -> Array:
     if y.dtype.kind == "U":
         return y
     try:

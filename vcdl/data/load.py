@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from vcdl.data import npz_file, streamed
-from vcdl.data.dataset import Dataset, DataSource, Facts, Part, checked_part, labelled
+from vcdl.data.dataset import Dataset, DataSource, Facts, Part, make_part, number_labels
 from vcdl.data.rows import Inputs, Rows, in_memory
-from vcdl.data.split import Indices, held_out
+from vcdl.data.split import Indices, hold_out
 from vcdl.errors import DataError
 
 if TYPE_CHECKING:
@@ -37,12 +37,10 @@ def load_dataset(data: "DataSettings", seed: int) -> Dataset:
     elif data.npz is not None:
         source = npz_file.load(data.npz, data)
     else:
-        source = _named(data).load(_data_folder())
-        checked = {
-            name: checked_part(name, in_memory(part.x), part.y, data.task) for name, part in source.parts().items()
-        }
-        classes = data.classes or _named(data).FACTS.classes or None
-        source = labelled(DataSource(checked["train"], test=checked.get("test")), classes)
+        source = _find_source(data).load(_data_folder())
+        checked = {name: make_part(name, in_memory(part.x), part.y, data.task) for name, part in source.parts().items()}
+        classes = data.classes or _find_source(data).FACTS.classes or None
+        source = number_labels(DataSource(checked["train"], test=checked.get("test")), classes)
     train, val = (source.train, source.val) if source.val is not None else _cut_validation(source.train, data, seed)
     test = source.test
     return Dataset(
@@ -70,14 +68,14 @@ def facts_of(data: "DataSettings") -> Facts:
     if data.from_ is not None:
         facts = streamed.facts(data.from_, data)
     else:
-        facts = npz_file.facts(data.npz, data) if data.npz is not None else _named(data).FACTS
+        facts = npz_file.facts(data.npz, data) if data.npz is not None else _find_source(data).FACTS
     if facts.val_samples:
         return facts
     count = _validation_count(facts.train_samples, data.validation)
     return replace(facts, train_samples=facts.train_samples - count, val_samples=count)
 
 
-def _named(data: "DataSettings") -> _NamedSource:
+def _find_source(data: "DataSettings") -> _NamedSource:
     """Return the module of the named source.
 
     Raises:
@@ -102,14 +100,14 @@ def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part,
     # Streams are separate for each purpose (shards use [seed, 2]), so the validation set does not change with the
     # number of shards or with the way they are cut.
     rng = np.random.default_rng([seed, 1])
-    keep, out = held_out(train.y, count, data.task == "classification", rng)
+    keep, out = hold_out(train.y, count, data.task == "classification", rng)
     if isinstance(train.x, Rows):
         # A streamed source is read in its own order, and Rows relies on ascending places.
         keep, out = np.sort(keep), np.sort(out)
-    return _taken(train, keep), _taken(train, out)
+    return _select(train, keep), _select(train, out)
 
 
-def _taken(part: Part, some: Indices) -> Part:
+def _select(part: Part, some: Indices) -> Part:
     x: Inputs = part.x.only(some) if isinstance(part.x, Rows) else part.x[some]
     if isinstance(x, Rows):
         # The labels of an autoencoder that is not in memory are a stand-in of one element. Indexing it would allocate

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.client.memory import available_memory_bytes
-from vcdl.data.dataset import DataSource, Facts, Part, checked_part, labelled, named_labels, outputs_of
-from vcdl.data.outputs import checked_outputs, labelled_outputs
+from vcdl.data.dataset import DataSource, Facts, Part, make_part, name_labels, number_labels, outputs_of
+from vcdl.data.outputs import make_part_with_outputs, number_output_labels
 from vcdl.data.rows import Array, shape_of
 from vcdl.errors import LOST_CURE, DataError, data_file_error
 from vcdl.files.atomic import atomic_write
-from vcdl.wire.inputs import array_name, packed, sample_shape, shown_shape
+from vcdl.wire.inputs import array_name, format_shape, pack_inputs, sample_shape
 from vcdl.wire.jpeg import ENDS, SHAPE, JpegSamples, read_inputs
-from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
+from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, open_npz
 from vcdl.wire.task import HAS_CLASSES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
         DataError: The file is no valid data set.
         FileUnavailable: It cannot be read now.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         parts = {part: _part(file, part, settings, path) for part in _parts(file.names, settings, path)}
         weights = _weights(file, len(parts["train"]), path)
         groups = None if settings.by is None else _groups(file, settings.by, len(parts["train"]), path)
@@ -44,13 +44,13 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
         # evaluates.
         if shape_of(part.x) != shape_of(train.x) or sample_shape(part.y) != sample_shape(train.y):
             own, of_train = (
-                f"{shown_shape(shape_of(one.x))} → {shown_shape(sample_shape(one.y))}" for one in (part, train)
+                f"{format_shape(shape_of(one.x))} → {format_shape(sample_shape(one.y))}" for one in (part, train)
             )
             raise DataError(
                 f"{path.name}: a sample of {name} has shape {own}, one of train {of_train}: they must agree"
             )
     source = DataSource(replace(train, weights=weights, groups=groups), parts.get("val"), parts.get("test"))
-    return _labelled(source, settings, path)
+    return _number_labels(source, settings, path)
 
 
 def facts(path: Path, settings: "DataSettings") -> Facts:
@@ -61,7 +61,7 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
         FileUnavailable: It cannot be read now.
     """
     task = settings.task
-    with _opened(path) as file:
+    with _open(path) as file:
         found = _parts(file.names, settings, path)
         # `check` and `new` need only shapes and labels. Large inputs stay on the disk.
         stands_in = {part: _stand_in(file, part, path) for part in found}
@@ -69,8 +69,8 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
         if task == "autoencoder":
             parts = {part: Part(x, x) for part, x in stands_in.items()}
         else:
-            parts = {part: _checked(file, part, x, settings, path) for part, x in stands_in.items()}
-    source = _labelled(DataSource(parts["train"], parts.get("val"), parts.get("test")), settings, path)
+            parts = {part: _read_part(file, part, x, settings, path) for part, x in stands_in.items()}
+    source = _number_labels(DataSource(parts["train"], parts.get("val"), parts.get("test")), settings, path)
     train = stands_in["train"]
     label_bytes = 0 if task == "autoencoder" else source.train.y[:1].nbytes
     return Facts(
@@ -107,7 +107,7 @@ def read_split(path: Path) -> tuple[Array, Array]:
         DataError: The file is damaged, or is not a shard.
         FileUnavailable: It cannot be read now.
     """
-    with _opened(path, LOST_CURE) as file:
+    with _open(path, LOST_CURE) as file:
         x = _inputs_of(file, path)
         y = _labels_in(file, path) if "y" in file.names else x
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
@@ -121,16 +121,16 @@ def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
     Raises:
         DataError, FileUnavailable: The file is damaged, or cannot be read now.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         try:
-            x = file.mapped("x")
+            x = file.map_array("x")
             # A compressed member cannot be mapped: VCDL writes data that were in memory in this form.
             if x is None:
                 return read_split(path)
             is_jpeg = ENDS in file.names
             mapped = JpegSamples(x, file.read(ENDS), file.read(SHAPE)) if is_jpeg else x
         except NpzError as error:
-            raise _damaged("x", path, error) from error
+            raise _damaged_error("x", path, error) from error
         y = _labels_in(file, path) if "y" in file.names else mapped
     if len(mapped) != len(y):
         raise DataError(f"{path.name}: x has shape {mapped.shape} and y {y.shape}: it is damaged, or not a shard")
@@ -149,7 +149,7 @@ def _inputs_of(file: NpzFile, path: Path) -> Array:
     try:
         return read_inputs(file)
     except NpzError as error:
-        raise _damaged("x", path, error) from error
+        raise _damaged_error("x", path, error) from error
 
 
 def read_weights_of(path: Path) -> Array | None:
@@ -158,14 +158,14 @@ def read_weights_of(path: Path) -> Array | None:
     Raises:
         DataError, FileUnavailable: The file is damaged, or cannot be read now.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         return _array(file, "weights", path) if "weights" in file.names else None
 
 
 @contextmanager
-def _opened(path: Path, missing: str = "check the name and the folder") -> Iterator[NpzFile]:
+def _open(path: Path, missing: str = "check the name and the folder") -> Iterator[NpzFile]:
     try:
-        with opened_npz(path) as file:
+        with open_npz(path) as file:
             yield file
     except NpzError as error:
         raise DataError(
@@ -209,7 +209,7 @@ def _samples(file: NpzFile, part: str, path: Path) -> Array:
     if len(set(lengths.values())) > 1 or () in lengths.values():
         counted = ", ".join(f"{array} has {length[0] if length else 'no'}" for array, length in lengths.items())
         raise DataError(f"{path.name}: {counted} samples: the numbers must agree")
-    return arrays[""] if "" in arrays else packed(arrays)
+    return arrays[""] if "" in arrays else pack_inputs(arrays)
 
 
 def _labels_of(part: str, settings: "DataSettings") -> list[str]:
@@ -222,10 +222,10 @@ def _labels_of(part: str, settings: "DataSettings") -> list[str]:
 def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Part:
     x = _samples(file, part, path)
     if settings.task != "autoencoder":
-        return _checked(file, part, x, settings, path)
+        return _read_part(file, part, x, settings, path)
     with _naming(path):
         # An autoencoder has no labels. Constant ones let its inputs pass through the same checks.
-        checked_part(part, x, np.broadcast_to(0.0, x.shape[:1]), settings.task)
+        make_part(part, x, np.broadcast_to(0.0, x.shape[:1]), settings.task)
     _refuse_several(x, path)
     return Part(x, x)
 
@@ -278,23 +278,23 @@ def _stand_in(file: NpzFile, part: str, path: Path) -> Array:
     return np.broadcast_to(sample, (min(header.shape[0] for header in headers.values()),))
 
 
-def _labelled(source: DataSource, settings: "DataSettings", path: Path) -> DataSource:
+def _number_labels(source: DataSource, settings: "DataSettings", path: Path) -> DataSource:
     with _naming(path):
         if settings.outputs is not None:
-            return labelled_outputs(source, settings.outputs)
+            return number_output_labels(source, settings.outputs)
         if settings.task == "multi_label":
-            return named_labels(source, settings.classes)
-        return labelled(source, settings.classes, settings.mask) if settings.task in HAS_CLASSES else source
+            return name_labels(source, settings.classes)
+        return number_labels(source, settings.classes, settings.mask) if settings.task in HAS_CLASSES else source
 
 
-def _checked(file: NpzFile, part: str, x: Array, settings: "DataSettings", path: Path) -> Part:
+def _read_part(file: NpzFile, part: str, x: Array, settings: "DataSettings", path: Path) -> Part:
     """Read the labels of a part, and return the checked part. Raises DataError."""
     labels = {name: _array(file, name, path) for name in _labels_of(part, settings)}
     with _naming(path):
         if settings.outputs is None:
-            return checked_part(part, x, labels[f"y_{part}"], settings.task)
+            return make_part(part, x, labels[f"y_{part}"], settings.task)
         by_output = {output.name: labels[array_name(f"y_{part}", output.name)] for output in settings.outputs}
-        return checked_outputs(part, x, by_output, settings.outputs)
+        return make_part_with_outputs(part, x, by_output, settings.outputs)
 
 
 @contextmanager
@@ -321,7 +321,7 @@ def _array(file: NpzFile, name: str, path: Path) -> Array:
             raise MemoryError
         return file.read(name)
     except NpzError as error:
-        raise _damaged(name, path, error) from error
+        raise _damaged_error(name, path, error) from error
     except MemoryError as error:
         gib = needed_bytes / 2**30
         raise DataError(
@@ -333,7 +333,7 @@ def _header(file: NpzFile, name: str, path: Path) -> ArrayHeader:
     try:
         header = file.header(name)
     except NpzError as error:
-        raise _damaged(name, path, error) from error
+        raise _damaged_error(name, path, error) from error
     if len(header.shape) < 2:
         raise DataError(f"{path.name}: {name} has shape {header.shape}, expected (samples, …): one row for each sample")
     if 0 in header.shape:
@@ -341,7 +341,7 @@ def _header(file: NpzFile, name: str, path: Path) -> ArrayHeader:
     return header
 
 
-def _damaged(name: str, path: Path, error: NpzError) -> DataError:
+def _damaged_error(name: str, path: Path, error: NpzError) -> DataError:
     if isinstance(error, NpzObjectsError):
         return DataError(f"{path.name}: {name} holds Python objects, expected numbers: save it as one plain array")
     return DataError(f"{path.name}: {name} cannot be read ({error}): the file is damaged, write it again")

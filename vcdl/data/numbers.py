@@ -30,10 +30,10 @@ def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
     """
     if isinstance(x, Rows):
         return x.numbers
-    return gathered(_blocks(x), moments=moments)
+    return gather_numbers(_blocks(x), moments=moments)
 
 
-def gathered(blocks: Iterable[Array], *, moments: bool) -> Numbers:
+def gather_numbers(blocks: Iterable[Array], *, moments: bool) -> Numbers:
     """Return the numbers of at least one block of shape (n, …)."""
     measured = NumbersSoFar(moments)
     for block in blocks:

@@ -110,9 +110,9 @@ class Rows:
 
     def first(self, count: int) -> Array:
         """Return the first `count` samples, or all if there are fewer."""
-        return self.taken(np.arange(min(count, len(self))))
+        return self.take(np.arange(min(count, len(self))))
 
-    def taken(self, some: Indices) -> Array:
+    def take(self, some: Indices) -> Array:
         """Read the samples at these ascending indices from the source."""
         wanted = self.places[some]
         found, at = [], 0

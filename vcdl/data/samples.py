@@ -47,11 +47,11 @@ class Samples(NamedTuple):
     weights: Array | None = None
     """Weight of each sample in training, shape (n,); None: all equal. Measures that people read ignore them."""
 
-    def taken(self, some: Any) -> "Samples":
+    def take(self, some: Any) -> "Samples":
         """Return the samples at these indices, in memory."""
         return Samples(self.x[some], self.y[some], None if self.weights is None else self.weights[some])
 
-    def loaded(self, most: int | None = None) -> tuple[Array, Array, Array | None]:
+    def load(self, most: int | None = None) -> tuple[Array, Array, Array | None]:
         """Return the samples as arrays.
 
         Args:
@@ -59,7 +59,7 @@ class Samples(NamedTuple):
         """
         if isinstance(self.x, np.ndarray) and isinstance(self.y, np.ndarray):
             return self.x, self.y, self.weights
-        return self.taken(slice(most)).loaded()
+        return self.take(slice(most)).load()
 
     @property
     def counted(self) -> Array | None:

@@ -16,7 +16,7 @@ from vcdl.data.dataset import Dataset, content_sha256
 from vcdl.data.npz_file import write_split
 from vcdl.data.rows import Indices, Rows, in_memory
 from vcdl.data.scatter import Target, scatter
-from vcdl.data.split import dirichlet, grouped, iid
+from vcdl.data.split import dirichlet, iid, split_groups
 from vcdl.errors import DataError, RunFolderError, folder_errors
 from vcdl.files.atomic import atomic_write, file_sha256, sweep
 
@@ -68,7 +68,7 @@ def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed
     fingerprint = _fingerprint(dataset, settings, seed)
     # Other runs in the same folder, such as those of a sweep, often have cut the same data, and hard links take neither
     # time nor room.
-    shards = _intact(folder, fingerprint) or _linked(folder, fingerprint)
+    shards = _intact(folder, fingerprint) or _link_shards(folder, fingerprint)
     if shards is None:
         cut = cut_into_shards(dataset, settings, seed)
         try:
@@ -112,12 +112,12 @@ def ensure_files(
     held_out = [x.content for x in (dataset.x_val, x_test) if isinstance(x, Rows)]
     fingerprint = _fingerprint(dataset, settings, seed, *held_out)
     names = files.validation_file.name, files.test_file.name
-    found = _intact(files.shards, fingerprint) or _linked(files.shards, fingerprint, *names)
+    found = _intact(files.shards, fingerprint) or _link_shards(files.shards, fingerprint, *names)
     is_there = files.validation_file.exists() and (x_test is None or files.test_file.exists())
     with folder_errors(files.shards):
         files.shards.mkdir(parents=True, exist_ok=True)
         if found is None or not is_there:
-            found = _scattered(files, dataset, cut_into_shards(dataset, settings, seed), fingerprint, tell)
+            found = _scatter_data(files, dataset, cut_into_shards(dataset, settings, seed), fingerprint, tell)
         sweep(files.shards)
         # A killed cut continues by these states, so they stay until all files are complete.
         for state in files.shards.glob("cut_*.json"):
@@ -132,7 +132,7 @@ def _write_splits(files: DataFiles, dataset: Dataset) -> None:
         write_split(files.test_file, in_memory(dataset.x_test), None if once else dataset.y_test)
 
 
-def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, ...] | None:
+def _link_shards(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, ...] | None:
     """Link another run's shards of the same data, or return None if there is no such run.
 
     Args:
@@ -167,7 +167,7 @@ def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, 
     return None
 
 
-def _scattered(
+def _scatter_data(
     files: DataFiles, dataset: Dataset, cut: tuple[Indices, ...], fingerprint: str, tell: Callable[[float], None]
 ) -> tuple[ShardFile, ...]:
     """Write data that are not in memory, in one pass for each source.
@@ -219,7 +219,7 @@ def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tu
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train
     if dataset.groups_train is not None:
-        return grouped(dataset.groups_train, settings.shards)
+        return split_groups(dataset.groups_train, settings.shards)
     classification = settings.task == "classification"
     if settings.split == "iid":
         return iid(labels, settings.shards, stratified=classification, rng=rng)

@@ -14,7 +14,7 @@ from vcdl.errors import DataError
 Indices = npt.NDArray[np.intp]
 
 
-def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
+def hold_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
     """Return the indices to keep and the indices to hold out.
 
     Args:
@@ -82,7 +82,7 @@ def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Genera
     return tuple(rng.permutation(part) for part in _without_empty([np.concatenate(parts) for parts in dealt]))
 
 
-def grouped(groups: Array, shards: int) -> tuple[Indices, ...]:
+def split_groups(groups: Array, shards: int) -> tuple[Indices, ...]:
     """Return shards of whole neighbouring groups, of sizes as even as those allow.
 
     If there are fewer groups than shards, each shard is a part of one group.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcdl.data.dataset import DataSource, Facts, Part, checked_part, labelled, named_labels, outputs_of
+from vcdl.data.dataset import DataSource, Facts, Part, make_part, name_labels, number_labels, outputs_of
 from vcdl.data.rows import Rows
 from vcdl.data.survey import Surveyed, survey
 from vcdl.errors import DataError
@@ -43,7 +43,7 @@ def load(reader: "Reader", settings: "DataSettings") -> DataSource:
         parts["train"] = replace(parts["train"], groups=groups)
     source = DataSource(parts["train"], parts.get("val"), parts.get("test"))
     with _naming(reader.path):
-        return _labelled(source, settings, reader)
+        return _number_labels(source, settings, reader)
 
 
 def facts(reader: "Reader", settings: "DataSettings") -> Facts:
@@ -78,16 +78,16 @@ def _part(name: str, found: Surveyed, settings: "DataSettings", path: Path) -> P
         raise DataError(f"{path.name} has no labels: say where they are, or set data > task: autoencoder")
     checked = np.zeros((found.rows.source_count, 1), found.rows.dtype)  # the survey has checked the samples
     with _naming(path):
-        return Part(found.rows, checked_part(name, checked, found.y, settings.task).y)
+        return Part(found.rows, make_part(name, checked, found.y, settings.task).y)
 
 
-def _labelled(source: DataSource, settings: "DataSettings", reader: "Reader") -> DataSource:
+def _number_labels(source: DataSource, settings: "DataSettings", reader: "Reader") -> DataSource:
     if settings.task == "multi_label":
-        return named_labels(source, settings.classes)
+        return name_labels(source, settings.classes)
     if settings.task not in HAS_CLASSES:
         return source
     # The job file has the last word: names in the source's metadata are used only if it lists no classes.
-    return labelled(source, settings.classes or reader.class_names() or None, settings.mask)
+    return number_labels(source, settings.classes or reader.class_names() or None, settings.mask)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from vcdl.data.dataset import DataSource
 from vcdl.data.readers.images import picture_table_keys
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError
-from vcdl.files.fetched import address_of, pinned
+from vcdl.files.fetched import address_of, pin_address
 from vcdl.job.data import DataSettings
 from vcdl.job.reader import Outline
 from vcdl.yaml_schema.section import section_of
@@ -33,7 +33,7 @@ class Suggestion:
     outline: Outline
     data: Mapping[str, Any]
 
-    def loaded(self) -> DataSource:
+    def load(self) -> DataSource:
         """Load the source as a run would read it.
 
         Raises:
@@ -65,7 +65,7 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
     path, named = Path(source).resolve(), ""
     if address is not None:
         # The suggested job contains the checksum, so that it means the same data when it is started next month.
-        address = pinned(address)
+        address = pin_address(address)
         path, named = address.copy, str(address)
     if not path.exists():
         raise DataError(f"{source} is not there: name a file or a folder")

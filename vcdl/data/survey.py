@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.data.ahead import ahead
-from vcdl.data.kept_survey import Survey, kept
+from vcdl.data.kept_survey import Survey, load_survey
 from vcdl.data.normalisation import measures_moments
 from vcdl.data.numbers import NumbersSoFar
 from vcdl.data.rows import Array, Encoded, Numbers, Rows
@@ -47,7 +47,7 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
         DataError: The part is empty, invalid, or has numbers that are not finite.
         FileUnavailable: It cannot be read now.
     """
-    found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
+    found = load_survey(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
     # A kept survey is checked like a new one: it was written before this check.
     _refuse_not_finite(path, found.numbers)
     rows = Rows(

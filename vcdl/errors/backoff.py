@@ -98,12 +98,12 @@ class Attempts:
         try:
             result = step()
         except Unavailable as away:
-            self.failed(away)
+            self.record_failure(away)
             return None
-        self.succeeded()
+        self.record_success()
         return result
 
-    def failed(self, why: object, wait_s: float | None = None) -> str:
+    def record_failure(self, why: object, wait_s: float | None = None) -> str:
         """Record a failure, and return a line for a log: why the step waits, and for how long.
 
         Args:
@@ -115,7 +115,7 @@ class Attempts:
         self._not_before_s = self.clock() + self.wait_s
         return f"{self.why}; trying again in {self.wait_s:g} s"
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """Record a success: the step is due, and the wait after the next failure is short again."""
         self.why, self.wait_s, self._not_before_s = None, 0.0, -math.inf
         self.backoff.reset()
@@ -133,5 +133,5 @@ def retry(act: Callable[[], Result], tell: Callable[[str], None]) -> Result:
         try:
             return act()
         except Unavailable as away:
-            tell(attempts.failed(away))
+            tell(attempts.record_failure(away))
             time.sleep(attempts.wait_s)

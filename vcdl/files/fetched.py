@@ -21,7 +21,7 @@ from vcdl.errors import DataError, FileUnavailable, folder_errors
 from vcdl.errors.backoff import Backoff
 from vcdl.files.atomic import atomic_write
 from vcdl.files.lock import locked
-from vcdl.files.remote import AwayError, Remote, RemoteFile, remote_at, shown
+from vcdl.files.remote import AwayError, Remote, RemoteFile, display_url, remote_at
 
 _SCHEMES = ("s3", "gs", "https", "http")
 _CHECKSUM = re.compile("sha256=([0-9a-f]{64})")
@@ -93,7 +93,7 @@ def address_of(text: str) -> Address | None:
     if scheme == "http" and not found:
         raise ValueError("http:// can be changed by anybody on its way: take https://, or add #sha256=…")
     if scheme in ("http", "https") and parts.path.endswith("/"):
-        raise ValueError(f"{shown(url)} is a folder, and https:// serves files: name one")
+        raise ValueError(f"{display_url(url)} is a folder, and https:// serves files: name one")
     return Address(url, found[1] if found else None)
 
 
@@ -127,7 +127,8 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
                 # Everything is deleted, else the next call would consider the files fetched and fail in the same way.
                 shutil.rmtree(folder)
                 raise DataError(
-                    f"{shown(address.url)} is not what #sha256 says, it has sha256={found}: see which one is wrong"
+                    f"{display_url(address.url)} is not what #sha256 says, it has sha256={found}: see which one is "
+                    "wrong"
                 )
             # Last, and synced: after a power cut the mark must not outlive the content.
             with atomic_write(whole, durable=True) as temporary:
@@ -135,7 +136,7 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
     return address.copy
 
 
-def pinned(address: Address) -> Address:
+def pin_address(address: Address) -> Address:
     """Fetch an address, and return it with the checksum of its content, under which the copy is kept from now on.
 
     Raises:
@@ -187,13 +188,15 @@ class _Fetch:
         for file in self._missing:
             # Names come from a bucket that others write to. They must not lead out of the cache's folder.
             if ".." in file.name.split("/") or not file.name.isprintable():
-                raise DataError(f"{shown(self._address.url)} has a file {file.name[:200]!r}: give it a plain name")
+                raise DataError(
+                    f"{display_url(self._address.url)} has a file {file.name[:200]!r}: give it a plain name"
+                )
         self._total_bytes = sum(file.size_bytes or 0 for file in self._missing)
         free_bytes = shutil.disk_usage(self._address.folder).free
         if self._total_bytes > free_bytes:
             raise DataError(
-                f"{shown(self._address.url)} takes {self._total_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are "
-                f"free in {self._address.folder.parent}: make room, or set XDG_CACHE_HOME to a larger disk"
+                f"{display_url(self._address.url)} takes {self._total_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} "
+                f"GB are free in {self._address.folder.parent}: make room, or set XDG_CACHE_HOME to a larger disk"
             )
         # Readers see all files of the copy, and must not train on one that was removed at the server.
         for path in self._gone:
@@ -201,7 +204,7 @@ class _Fetch:
         with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
             try:
                 # Only this thread writes lines. After a kill, a file without its line is fetched again.
-                for file in pool.map(self._fetched, self._missing):
+                for file in pool.map(self._download, self._missing):
                     with self._journal.open("a", encoding="utf-8") as journal:
                         journal.write(f"{file.name}\t{file.identity}\n")
             except BaseException:
@@ -218,7 +221,7 @@ class _Fetch:
     def _path(self, file: RemoteFile) -> Path:
         return self._address.copy / file.name if file.name else self._address.copy
 
-    def _fetched(self, file: RemoteFile) -> RemoteFile:
+    def _download(self, file: RemoteFile) -> RemoteFile:
         """Fetch a file from the byte where the last try ended, and return it with the identity that was fetched."""
         path = self._path(file)
         part = path.with_name(f"{path.name}{_PART}")
@@ -230,7 +233,7 @@ class _Fetch:
 
         def go_on() -> RemoteFile:
             begin = here_bytes()
-            opened = self._remote.opened(file, begin)
+            opened = self._remote.open(file, begin)
             goes_on = begin > 0 and opened.begin == begin and note.read_text() == opened.file.identity
             # The server continued in the middle, but the file has changed: the two parts would not belong together.
             if not goes_on and opened.begin:
@@ -266,8 +269,8 @@ class _Fetch:
                 furthest = max(furthest, reached())
                 if failures == _TRIES:
                     raise FileUnavailable(
-                        f"{shown(self._address.url)} cannot be fetched ({error}): check the connection, and start "
-                        "again; what was fetched is kept"
+                        f"{display_url(self._address.url)} cannot be fetched ({error}): check the connection, and "
+                        "start again; what was fetched is kept"
                     ) from error
                 time.sleep(backoff.next_wait_s())
 
@@ -278,4 +281,4 @@ class _Fetch:
         if time.monotonic() - self._told_s >= _TELL_EVERY_S:
             self._told_s = time.monotonic()
             of = f" of {self._total_bytes / 1e6:.0f}" if self._total_bytes else ""
-            self._tell(f"fetching {shown(self._address.url)}: {self._done_bytes / 1e6:.0f}{of} MB")
+            self._tell(f"fetching {display_url(self._address.url)}: {self._done_bytes / 1e6:.0f}{of} MB")

@@ -51,13 +51,13 @@ class FileLock:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         if wait_s is None:
             self._lock(self._descriptor, kind)
-        elif not self._acquired(kind | fcntl.LOCK_NB, wait_s):
+        elif not self._acquire(kind | fcntl.LOCK_NB, wait_s):
             return False
         if self._names_holder and not shared:
             os.pwrite(self._descriptor, f"{os.getpid():<{_PID_BYTES}}".encode(), 0)
         return True
 
-    def _acquired(self, kind: int, wait_s: float) -> bool:
+    def _acquire(self, kind: int, wait_s: float) -> bool:
         give_up_s = time.monotonic() + wait_s
         while True:
             try:

@@ -91,7 +91,7 @@ class Parts(Mapping[str, T], Generic[T]):
         points = self._points[name]
         # Checked only when the name is used: a broken package must not stop jobs that do not need it (decision 061).
         if len(points) > 1:
-            raise PluginError(_taken(self.kind, name, points))
+            raise PluginError(_name_conflict(self.kind, name, points))
         (point,) = points
         try:
             found: T = point.load()
@@ -115,7 +115,7 @@ def _package(point: "EntryPoint") -> str:
     return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-def _taken(kind: str, name: str, points: "list[EntryPoint]") -> str:
+def _name_conflict(kind: str, name: str, points: "list[EntryPoint]") -> str:
     first, *others = points
     packages = " and ".join(_package(point) for point in others)
     if _is_ours(first):

@@ -59,7 +59,7 @@ class Remote(Protocol):
     def files(self) -> list[RemoteFile]:
         """Return the file at the address, or those below it."""
 
-    def opened(self, file: RemoteFile, begin: int) -> Opened:
+    def open(self, file: RemoteFile, begin: int) -> Opened:
         """Open a file at a byte offset."""
 
 
@@ -68,7 +68,7 @@ def remote_at(url: str) -> Remote:
     return Web(url) if urlsplit(url).scheme in ("http", "https") else Bucket(url)
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     """Return a URL for messages, without its query, which may hold a signature."""
     return url.partition("?")[0].partition("#")[0]
 
@@ -80,9 +80,9 @@ class Web:
         self._url = url
 
     def files(self) -> list[RemoteFile]:
-        return [self.opened(RemoteFile("", None, ""), 0).file]
+        return [self.open(RemoteFile("", None, ""), 0).file]
 
-    def opened(self, file: RemoteFile, begin: int) -> Opened:
+    def open(self, file: RemoteFile, begin: int) -> Opened:
         from urllib import error as errors
         from urllib import request
 
@@ -97,12 +97,16 @@ class Web:
             answer = f"answers {error.code} {error.reason}"
             if error.code in (416, 429) or error.code >= 500:
                 raise AwayError(f"it {answer}") from error
-            raise DataError(f"{shown(self._url)} {answer}: {_ANSWERS.get(error.code, 'check the address')}") from error
+            raise DataError(
+                f"{display_url(self._url)} {answer}: {_ANSWERS.get(error.code, 'check the address')}"
+            ) from error
         except (OSError, HTTPException) as error:
             raise AwayError(one_line(getattr(error, "reason", error))) from error
         # A redirect to http would let anyone on the way change the data.
         if self._url.startswith("https:") and not got.geturl().startswith("https:"):
-            raise DataError(f"{shown(self._url)} leads to {shown(got.geturl())}: name an address that stays https")
+            raise DataError(
+                f"{display_url(self._url)} leads to {display_url(got.geturl())}: name an address that stays https"
+            )
         # A server may ignore `Range` and send the whole file with 200. Then the copy starts over.
         is_part = got.status == 206
         whole = re.search(r"/(\d+)$", got.headers.get("Content-Range", "")) if is_part else None
@@ -131,10 +135,10 @@ class Bucket:
                 found = self._system.get_file_info(FileSelector(self._path, recursive=True))
         files = [info for info in found if info.type == FileType.File]
         if not files:
-            raise DataError(f"{shown(self._url)} is not there, or is empty: check bucket and name")
+            raise DataError(f"{display_url(self._url)} is not there, or is empty: check bucket and name")
         return [self._file(info) for info in files]
 
-    def opened(self, file: RemoteFile, begin: int) -> Opened:
+    def open(self, file: RemoteFile, begin: int) -> Opened:
         path = f"{self._path}/{file.name}".rstrip("/")
         with self._errors():
             now = self._file(self._system.get_file_info(path))
@@ -158,7 +162,7 @@ class Bucket:
         except OSError as error:
             if _REFUSED.search(str(error)):
                 raise DataError(
-                    f"{shown(self._url)} may not be read ({one_line(error)[:200]}): {_CREDENTIALS[self._cloud]}"
+                    f"{display_url(self._url)} may not be read ({one_line(error)[:200]}): {_CREDENTIALS[self._cloud]}"
                 ) from error
             raise AwayError(one_line(error)) from error
 

@@ -5,7 +5,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def shipped(name: str) -> Path:
+def shipped_folder(name: str) -> Path:
     """Return a folder that ships with VCDL: `boinc_project`, `templates`, `wrappers` or `examples`.
 
     Args:

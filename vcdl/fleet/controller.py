@@ -252,8 +252,8 @@ class Controller:
         if state.goal is not FleetGoal.DOWN and self._money.paid_for_s(spent_usd, instances) <= 0:
             warnings.append(self._money.spent_words(spent_usd, instances))
             state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
-        wanted, queue, queue_warnings = self._wanted(state, now_s)
-        prices_as_of, unpriced = self._money.priced(i for i in instances if i.is_live)
+        wanted, queue, queue_warnings = self._wanted_units(state, now_s)
+        prices_as_of, unpriced = self._money.check_prices(i for i in instances if i.is_live)
         heard, silent, unsure = self._signs.look(instances, state.heard, now_s)
         spot, have = spot_capacity(instances, unit), capacity(instances, unit)
         is_short = spot < wanted - self._settings.capacity.on_demand.units(wanted)
@@ -308,7 +308,7 @@ class Controller:
         if progress is not None and progress.stands_in and deadline is not None:
             yield f"spot capacity alone would miss the deadline of {deadline:%Y-%m-%dT%H:%MZ}: on demand stands in"
 
-    def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
+    def _wanted_units(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
         """Return the units that are wanted, the queue that they follow, and warnings."""
         if state.goal is not FleetGoal.UP:
             return 0, None, ()
@@ -336,7 +336,7 @@ class Controller:
         actions = reconcile(self._settings, observed, types, failed + len(observed.silent))
         why = [crash_loop] if crash_loop else []
         if (order := actions.launch) is not None:
-            sized = self._money.sized(order, types, observed.spent_usd, observed.instances)
+            sized = self._money.limit_to_budget(order, types, observed.spent_usd, observed.instances)
             if (units := sized.units if sized else 0) < order.units:
                 why.append(f"the budget pays for {units} of {order.units} units, at list prices and with time to work")
             ends = sized is None and observed.spent_usd > 0 and not any(i.is_live for i in observed.instances)

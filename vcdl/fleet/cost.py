@@ -27,7 +27,7 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.monitor import EpochDetail
-from vcdl.report.wording import grouped, plural
+from vcdl.report.wording import group_digits, plural
 
 Journals = Sequence[Sequence[Recorded]]
 """Journals of the runs that a fleet trains."""
@@ -107,7 +107,7 @@ class Cost:
             f"so far   {dollars(self.spot_usd)}, {dollars(self.on_demand_usd)} on demand{saved}",
         ]
         if self.per_subtask_usd is not None:
-            lines.append(f"subtask  {dollars(self.per_subtask_usd)} each, {grouped(self.subtasks)} applied")
+            lines.append(f"subtask  {dollars(self.per_subtask_usd)} each, {group_digits(self.subtasks)} applied")
         if self.preempted:
             bound = "at most " if self.wasted_is_at_most else ""
             lines.append(f"wasted   {bound}{dollars(self.wasted_usd)} by preemption")
@@ -169,9 +169,9 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
         on_demand_usd=_total([charge.on_demand_usd, charge.extras_usd]),
         extras_usd=_total([charge.extras_usd]),
         uncertain_usd=_total([at_most.paid_usd, -charge.paid_usd]),
-        wasted_usd=_total(_wasted(it, subtasks[it.launch.id], until_s) for it in preempted),
+        wasted_usd=_total(_wasted_cost(it, subtasks[it.launch.id], until_s) for it in preempted),
         wasted_is_at_most=any(it.launch.id not in hosts.values() for it in preempted),
-        subtasks=_applied(journals, min((it.launch.launched_s for it in instances), default=until_s), until_s),
+        subtasks=_count_applied(journals, min((it.launch.launched_s for it in instances), default=until_s), until_s),
         spot_usd_per_h=_rate(live, lambda rate: rate.spot_usd_per_h),
         on_demand_usd_per_h=_rate(live, lambda rate: rate.on_demand_usd_per_h),
         unpriced=tuple(sorted({str(it.launch.pool) for it in instances if not it.rates})),
@@ -261,7 +261,7 @@ def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list
     return found
 
 
-def _applied(journals: Journals, from_s: float, until_s: float) -> int:
+def _count_applied(journals: Journals, from_s: float, until_s: float) -> int:
     """Count the updates that were applied between two times."""
     rows = (row for journal in journals for row in journal if isinstance(row.event, UpdateApplied))
     return sum(from_s <= row.time_s <= until_s for row in rows)
@@ -289,7 +289,7 @@ def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable
             yield ("lost" if is_lost else one.part), usd / len(at_work)
 
 
-def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: float) -> Fraction:
+def _wasted_cost(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: float) -> Fraction:
     """Return the cost after an instance's last finished subtask, or 0 if that time was free."""
     finished_s = [one.ended_s for one in subtasks if one.part == "training" and one.ended_s and one.ended_s <= until_s]
     before_s = max(finished_s, default=instance.launch.launched_s)

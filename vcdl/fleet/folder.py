@@ -57,7 +57,7 @@ class FleetFolder:
         Args:
             new: Whether to create a name if there is none.
         """
-        with self._mapped():
+        with self._map_errors():
             if new and not self.keeper_file.exists():
                 with atomic_write(self.keeper_file) as temporary:
                     # The host name is for people; the random part makes two folders on one machine two keepers.
@@ -70,7 +70,7 @@ class FleetFolder:
         Raises:
             FleetError: The file is damaged.
         """
-        with self._mapped():
+        with self._map_errors():
             try:
                 return FleetState.of_json(self.state_file.read_text(encoding="utf-8"))
             except FileNotFoundError:
@@ -81,7 +81,7 @@ class FleetFolder:
 
     def write(self, state: FleetState) -> None:
         """Replace the state as a whole or not at all."""
-        with self._mapped():
+        with self._map_errors():
             sweep(self.path)
             with atomic_write(self.state_file) as temporary:
                 temporary.write_text(state.to_json(), encoding="utf-8")
@@ -110,7 +110,7 @@ class FleetFolder:
 
     def running_pid(self) -> int | None:
         """Return the PID of the running control loop, or None."""
-        with self._mapped():
+        with self._map_errors():
             return holder_of(self.path / _RUN_LOCK)
 
     @contextmanager
@@ -120,17 +120,17 @@ class FleetFolder:
         Raises:
             FleetError: Another process still holds it after `wait_s`; the message names that process.
         """
-        with self._mapped():
+        with self._map_errors():
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / name, names_holder=True)
         with lock:
-            with self._mapped():
+            with self._map_errors():
                 if not lock.acquire(wait_s=wait_s):
                     raise FleetError(f"process {lock.holder()} {what_it_does}")
             yield
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -46,7 +46,7 @@ class Ledger:
         Raises:
             FleetError: The file cannot be read, or is not a ledger.
         """
-        with self._mapped_errors(), suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
+        with self._map_errors(), suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
             self._catch_up(file)
         return self._history
 
@@ -113,7 +113,7 @@ class Ledger:
     @contextmanager
     def _alone(self) -> Iterator[FileIO]:
         """Lock the file, read everything, and yield the file."""
-        with self._mapped_errors():
+        with self._map_errors():
             is_new = not self.path.exists()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Read everything under the lock, before deciding what is news: another process may have written it already.
@@ -168,7 +168,7 @@ class Ledger:
             self._read_bytes += len(line) + 1
 
     @contextmanager
-    def _mapped_errors(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

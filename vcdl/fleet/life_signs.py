@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from vcdl.errors import GridError
 from vcdl.fleet.instance import Instance
 from vcdl.fleet.project import instances_of_hosts
-from vcdl.fleet.provider import Provider, asked
+from vcdl.fleet.provider import Provider, ask_all
 from vcdl.report.wording import duration
 
 Hosts = Callable[[], Iterable[tuple[str, str]]]
@@ -56,7 +56,7 @@ class LifeSigns:
         known = {i.id for i in instances if i.is_live and i.id in heard}
         late = [i.id for i in instances if i.is_capacity and i.id not in known and now_s - i.launched_s >= self._idle_s]
         # Choose at random, so that consoles that cannot be read do not use up every pass.
-        said, refusals = asked(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
+        said, refusals = ask_all(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
         silent = {id for id, text in said.items() if not _AGENT.search(text)}
         known |= said.keys() - silent
         unsure = [f"whether an agent runs on {id} is unknown: {why}" for id, why in refusals.items()][:1]

@@ -56,7 +56,7 @@ class Money:
         try:
             self._prices = PriceTable.current()
         except FleetError as error:  # a pass must continue without it, as list prices are known
-            self._prices, self.stale_why = PriceTable.shipped(), str(error)
+            self._prices, self.stale_why = PriceTable.load_shipped(), str(error)
 
     def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]]) -> None:
         """Fetch the prices of the fleet's pools, at first and then every 15 min; `stale_why` keeps a failure."""
@@ -114,7 +114,7 @@ class Money:
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
-    def priced(self, instances: Iterable[Instance]) -> tuple[str | None, list[Instance]]:
+    def check_prices(self, instances: Iterable[Instance]) -> tuple[str | None, list[Instance]]:
         """Return the date of the instances' oldest price(None without any), and the instances without a price."""
         prices = {i: self.price(i.pool) for i in instances}
         unpriced = [i for i, price in prices.items() if price is None]
@@ -131,7 +131,7 @@ class Money:
             return math.inf
         return (budget_usd - spent_usd) / usd_per_h * 3600 - self._settings.draining_s if usd_per_h else 0.0
 
-    def sized(
+    def limit_to_budget(
         self, order: LaunchOrder, types: Mapping[Pool, InstanceType], spent_usd: float, live: Sequence[Instance]
     ) -> LaunchOrder | None:
         """Return the part of a launch that the budget pays for, or None if it pays for no machine.

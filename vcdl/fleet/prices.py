@@ -87,7 +87,7 @@ class PriceTable:
         return cls({row.key: row for row in rows})
 
     @classmethod
-    def shipped(cls) -> Self:
+    def load_shipped(cls) -> Self:
         """Return the table in the package: it works offline and is as old as its rows say."""
         return cls.read(_SHIPPED)
 
@@ -98,7 +98,7 @@ class PriceTable:
         Raises:
             FleetError: The refreshed table is damaged or implausible.
         """
-        shipped, path = cls.shipped(), refreshed_file()
+        shipped, path = cls.load_shipped(), refreshed_file()
         refreshed = cls.read(path).by_key if path.exists() else {}
         # Check the file again when it is read, because it is in a user's cache, and a price that is too low overspends
         # a budget.
@@ -254,7 +254,7 @@ def refresh_prices(
     kinds = {kind.name: kind for kind in types}
     rows: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)
     refused: list[str] = []
-    shipped = PriceTable.shipped()
+    shipped = PriceTable.load_shipped()
     for region in regions:
         for quote in source.quotes(types, region):
             try:

@@ -143,7 +143,7 @@ class Provider(ABC):
         """
         regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
-        answers, refusals = asked([region for region in here if region not in known], self.pools_in)
+        answers, refusals = ask_all([region for region in here if region not in known], self.pools_in)
         # Keep them for the life of the process: types and zones change rarely, and describing them takes many calls.
         known |= answers
         found = [known[region] for region in here if region in known]
@@ -261,7 +261,7 @@ def lease_of(mark: str | None) -> float | None:
     return float(mark) if mark.isascii() and mark.isdigit() else 0.0
 
 
-def asked(
+def ask_all(
     items: Iterable[Item], question: Callable[[Item], Answer]
 ) -> tuple[dict[Item, Answer], dict[Item, CloudRefusal]]:
     """Return answers and refusals, in the order of the items; a refused item does not delay the others."""

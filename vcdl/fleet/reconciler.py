@@ -212,7 +212,7 @@ def _first_order(
     # would change.
     for missing, on_demand in ((mix.firm, True), (mix.spot, False), (mix.stand_in, True)):
         if (units := min(missing, most)) > 0:
-            pools, why = _usable(observed, types, settings.capacity.unit, on_demand)
+            pools, why = _launchable_pools(observed, types, settings.capacity.unit, on_demand)
             if pools:
                 return LaunchOrder(units, pools, _token(settings.name, observed, units, pools)), warnings
             warnings += why
@@ -251,7 +251,7 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
     return chosen
 
 
-def _usable(
+def _launchable_pools(
     observed: Observation, types: Mapping[Pool, InstanceType], unit: Unit, on_demand: bool
 ) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
     """Return the pools to launch from, and warnings if there are none."""

@@ -35,12 +35,12 @@ def up(state: FleetState) -> FleetState:
     return replace(state, goal=FleetGoal.UP, budget_spent=False, cooldowns=())
 
 
-def drained(state: FleetState) -> FleetState:
+def drain(state: FleetState) -> FleetState:
     """Return the state for `drain`; a fleet that is down stays down."""
     return state if state.goal is FleetGoal.DOWN else replace(state, goal=FleetGoal.DRAINED)
 
 
-def scaled(target: int | None) -> Callable[[FleetState], FleetState]:
+def scale_to(target: int | None) -> Callable[[FleetState], FleetState]:
     """Return the change of the state for `scale`; None restores the fleet file's target."""
     return lambda state: replace(state, target=target)
 
@@ -90,10 +90,10 @@ class ControlLoop:
             wait_s = self._attempts.backoff.next_wait_s()
             # An error that the user has to fix is not retried more often than a normal pass.
             wait_s = wait_s if isinstance(error, FleetUnavailable) else max(wait_s, self._every_s)
-            self._log(self._attempts.failed(error, wait_s))
+            self._log(self._attempts.record_failure(error, wait_s))
             self._alert_blind(error)
         except Exception as error:  # a fleet without control is worse than a bug in the log
-            self._log(self._attempts.failed(f"{type(error).__name__}: {error}: a bug in vcdl", _AFTER_A_BUG_S))
+            self._log(self._attempts.record_failure(f"{type(error).__name__}: {error}: a bug in vcdl", _AFTER_A_BUG_S))
             self._alert_blind(error)
         else:
             lines = done.lines()
@@ -101,7 +101,7 @@ class ControlLoop:
                 if line not in self._logged:  # a lasting problem is logged once
                     self._log(line)
             self._logged = lines
-            self._attempts.succeeded()
+            self._attempts.record_success()
             return done.is_over, _NEXT_POOL_S if done.may_get_more else self._every_s
         return False, self._attempts.wait_s
 

@@ -39,7 +39,7 @@ CLOUDS: Parts[Any] = Parts("cloud", _wrong)
 """The providers (vcdl.fleet.provider) by the name of their cloud in a fleet file."""
 
 
-def _known_cloud(value: Any) -> str:
+def _parse_cloud(value: Any) -> str:
     if not isinstance(value, str) or value not in CLOUDS:
         raise ValueError(f"{kinds.expected_one_of(tuple(CLOUDS), value)}; {CLOUDS.how_to_add}")
     return value
@@ -96,7 +96,7 @@ class ProjectSettings(Section):
         if self.account_key_file is not None:
             return account_key_in(self.account_key_file)
         name = self.account_key_env or ""
-        return _checked_key(environment.get(name, "").strip(), f"the environment variable {name}")
+        return _check_key(environment.get(name, "").strip(), f"the environment variable {name}")
 
 
 def _is_local(host: str) -> bool:
@@ -117,7 +117,7 @@ def account_key_in(file: Path) -> str:
         # Anybody who reads the key can attach hosts to the account.
         if file.stat().st_mode & 0o077:
             raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
-        return _checked_key(file.read_text(encoding="ascii").strip(), str(file))
+        return _check_key(file.read_text(encoding="ascii").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         # Report only the kind of error and no cause: a UnicodeDecodeError shows the offending bytes, which may belong
         # to the key.
@@ -125,7 +125,7 @@ def account_key_in(file: Path) -> str:
         raise FleetError(f"the account key cannot be read from {file}: {what}; write it there") from None
 
 
-def _checked_key(key: str, where: str) -> str:
+def _check_key(key: str, where: str) -> str:
     if not re.fullmatch("[A-Za-z0-9_]{1,128}", key):
         raise FleetError(
             f"{where} contains no account key (letters, digits, _): copy it from the project's web page, Account keys"
@@ -283,7 +283,7 @@ class FleetSettings(Section):
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
     ]
     """Value of the tag by which everything of the fleet is found."""
-    cloud: Annotated[Cloud, PlainValidator(_known_cloud)]
+    cloud: Annotated[Cloud, PlainValidator(_parse_cloud)]
     gcp_project: Annotated[str, kinds.text("[a-z][a-z0-9-]{4,28}[a-z0-9]", "the id of a GCP project")] | None = None
     project: ProjectSettings
     capacity: CapacitySettings

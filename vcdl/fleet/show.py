@@ -13,7 +13,7 @@ from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.planner.time_left import money_to_end
 from vcdl.report.progress import more_words
-from vcdl.report.wording import aligned, duration, plural
+from vcdl.report.wording import align_columns, duration, plural
 
 _MAX_OFFERS = 10
 """Rows of a plan that are printed, so that they fit a screen."""
@@ -142,7 +142,7 @@ def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[st
         rows[choice.hosts[0].name, choice.usd_per_h] = [name, spot, f"{choice.on_demand_usd_per_h:.3f}", saved]
     distinct = list(reversed(rows.values()))
     lines = [f"{units(wanted, unit)}{of_them} from one of these, the cloud choosing by price and capacity:", ""]
-    lines += aligned([head, *distinct[:_MAX_OFFERS]]) if distinct else ["none"]
+    lines += align_columns([head, *distinct[:_MAX_OFFERS]]) if distinct else ["none"]
     if len(distinct) > _MAX_OFFERS:
         lines.append(f"and {len(distinct) - _MAX_OFFERS} more expensive ones")
     lines += ["", *(f"not known: {note}" for note in offered.notes(settings))]

@@ -45,7 +45,7 @@ _STEPS_IN_A_ROW = 1300
 _SMALL_BATCH = 8
 
 
-def suited(
+def fit_to_slots(
     data: DataSettings, training: TrainingSettings, epochs: int, slots: int
 ) -> tuple[DataSettings, TrainingSettings]:
     """Return both sections with the number of shards and the batch size filled in where the job leaves them open.
@@ -114,22 +114,26 @@ def _training_samples(data: DataSettings) -> int | None:
     """Return the number of samples left to train on, or None for a file that cannot be read."""
     if data.from_ is not None:
         samples = data.from_.training_samples()
-        return None if samples is None else _left(samples, data, validates=data.from_.validation is not None)
+        return (
+            None
+            if samples is None
+            else _samples_to_train_on(samples, data, validates=data.from_.validation is not None)
+        )
     if data.npz is None:
-        return _left(SOURCES[str(data.dataset)].FACTS.train_samples, data, validates=False)
-    from vcdl.wire.npz_form import NpzError, opened_npz  # it needs NumPy
+        return _samples_to_train_on(SOURCES[str(data.dataset)].FACTS.train_samples, data, validates=False)
+    from vcdl.wire.npz_form import NpzError, open_npz  # it needs NumPy
 
     try:
-        with opened_npz(data.npz) as file:
+        with open_npz(data.npz) as file:
             shape = file.header("x_train").shape
             validates = "x_val" in file.names
     except (NpzError, OSError):
         return None
     if not shape or not shape[0]:
         return None
-    return _left(shape[0], data, validates=validates)
+    return _samples_to_train_on(shape[0], data, validates=validates)
 
 
-def _left(samples: int, data: DataSettings, *, validates: bool) -> int:
+def _samples_to_train_on(samples: int, data: DataSettings, *, validates: bool) -> int:
     held_out = data.validation if isinstance(data.validation, int) else max(1, round(samples * data.validation))
     return samples if validates else max(1, samples - held_out)

@@ -50,7 +50,7 @@ SOURCES: Parts[Any] = Parts("source", _wrong)
 """Data set's name → its module, for published data sets (vcdl.data.load)."""
 
 
-def _known(value: Any) -> str:
+def _parse_source(value: Any) -> str:
     if not isinstance(value, str) or value not in SOURCES:
         raise ValueError(f"{kinds.expected_one_of(tuple(SOURCES), value)}; {SOURCES.how_to_add}")
     return value
@@ -61,7 +61,7 @@ class DataSettings(Section):
 
     foreign_keys = KERAS_KEYS
 
-    dataset: Annotated[str, PlainValidator(_known)] | None = None
+    dataset: Annotated[str, PlainValidator(_parse_source)] | None = None
     """The name of a published data set, one of SOURCES."""
     npz: Annotated[Path, PlainValidator(_file)] | None = None
     _npz_address: Address | None = PrivateAttr(None)

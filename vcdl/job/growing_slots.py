@@ -7,7 +7,7 @@ created (docs/decisions/144).
 
 import math
 
-from vcdl.rules.ramp import between
+from vcdl.rules.ramp import interpolate
 
 _FIRST = 0.125
 """Fraction of the slots at the start, so that few clients train from untrained weights (docs/decisions/144)."""
@@ -26,4 +26,4 @@ def growing_slots(wanted: int, made: int, growing: float) -> int:
     """
     if made >= growing:
         return wanted
-    return min(wanted, max(_FEWEST, math.ceil(between(_FIRST, 1.0, made / growing, "linear") * wanted)))
+    return min(wanted, max(_FEWEST, math.ceil(interpolate(_FIRST, 1.0, made / growing, "linear") * wanted)))

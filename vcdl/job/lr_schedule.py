@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from vcdl.rules.ramp import between
+from vcdl.rules.ramp import interpolate
 
 RateShape = Literal["constant", "linear", "cosine", "quadratic"]
 
@@ -101,8 +101,8 @@ class SubtaskRate:
             return 1.0
         fraction = min(1.0, max(0.0, (place - rising) / (subtasks - rising)))
         if self.shape == "quadratic":
-            return between(1.0, self.end_factor, fraction**2, "linear")
-        return between(1.0, self.end_factor, fraction, self.shape)
+            return interpolate(1.0, self.end_factor, fraction**2, "linear")
+        return interpolate(1.0, self.end_factor, fraction, self.shape)
 
     def _boost(self, open_workunits: int) -> float:
         # Workunits that are open at the same time advance the weights about as far as one (decision 019).

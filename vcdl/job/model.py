@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from vcdl.job.named import NAMED_AS_YAML, named
+from vcdl.job.named import NAMED_AS_YAML, parse_named
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, exactly_one, read_section, section_or_nothing
@@ -107,7 +107,7 @@ class ModelSettings(Section):
     def _is_known(cls, raw: Any) -> Named | None:
         if raw is None:
             return None
-        value = named(raw)
+        value = parse_named(raw)
         if value.name not in BUILTINS:
             raise kinds.expected_one_of(tuple(BUILTINS), value.name)
         arguments = read_section(BUILTINS[value.name], value.arguments)

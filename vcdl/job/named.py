@@ -11,7 +11,7 @@ from vcdl.yaml_schema.reading import Problem, ProblemsError
 from vcdl.yaml_schema.values import expected
 
 
-def named(raw: Any) -> Named:
+def parse_named(raw: Any) -> Named:
     """Check and convert `adam`, or `{name: adam, beta_1: 0.8}`.
 
     Raises:
@@ -41,7 +41,7 @@ def named_as_yaml(value: Named) -> Any:
     return {"name": value.name, **value.arguments} if value.arguments else value.name
 
 
-NAMED = PlainValidator(named)
+NAMED = PlainValidator(parse_named)
 NAMED_AS_YAML = PlainSerializer(named_as_yaml)
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, PlainValidator, ValidationInfo, field_validator, mod
 
 from vcdl.errors import JobError, StoreError
 from vcdl.files.atomic import atomic_write
-from vcdl.job.cut import suited
+from vcdl.job.cut import fit_to_slots
 from vcdl.job.data import DataSettings
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.model import ModelSettings
@@ -232,7 +232,7 @@ class Job(Section):
     @property
     def monitor(self) -> Monitor:
         """The monitor: the measure by which the job is judged."""
-        return self.stop.judged_by(self.data, self.training)
+        return self.stop.monitor_for(self.data, self.training)
 
     def training_on(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """Return the settings of a training as clients receive them, with `rate` times the job's peak learning rate."""
@@ -299,17 +299,17 @@ class Job(Section):
             return self
         return self.model_copy(update={"trust": self.trust.model_copy(update={"kind": trust})})
 
-    def resolved(self) -> dict[str, Any]:
+    def to_plain_values(self) -> dict[str, Any]:
         """Return the whole job, defaults and preset filled in, as the plain values of a job file."""
         values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        # `concentration` is refused there when it is given, and `resolved` must be read back.
+        # `concentration` is refused there when it is given, and `to_plain_values` must be read back.
         if self.data.split == "iid":
             del values["data"]["concentration"]
         return values
 
     def to_yaml(self) -> str:
-        """Return `resolved` as the text of a job file, which `load_job` reads back as an equal job."""
-        return as_yaml(self.resolved())
+        """Return `to_plain_values` as the text of a job file, which `load_job` reads back as an equal job."""
+        return as_yaml(self.to_plain_values())
 
 
 def as_yaml(values: Any, **form: Any) -> str:
@@ -340,7 +340,7 @@ def load_job(path: Path, overrides: Sequence[str] = (), slots: int | None = None
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
     # Last, when everything that the cut depends on is known. The run's own job file then contains the numbers.
-    data, training = suited(job.data, job.training, job.stop.epochs, slots or job.workers)
+    data, training = fit_to_slots(job.data, job.training, job.stop.epochs, slots or job.workers)
     return job.model_copy(update={"data": data, "training": training})
 
 

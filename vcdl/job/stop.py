@@ -68,7 +68,7 @@ class StopSettings(Section):
         elif self.target is not None and self.target > 1 and any(part in name for part in _AT_MOST_ONE):
             yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
 
-    def judged_by(self, data: DataSettings, training: TrainingSettings) -> Monitor:
+    def monitor_for(self, data: DataSettings, training: TrainingSettings) -> Monitor:
         """Return the measure by which the job is judged."""
         name = self._name(data, training)
         mode = self.mode or direction(name) or MIN
@@ -90,14 +90,14 @@ def measured_names(data: DataSettings, training: TrainingSettings) -> list[str]:
     """Return the names of all measures on validation data, the loss first."""
     if data.outputs is not None:
         return [LOSS, *(f"{output.name}_{name}" for output in data.outputs for name in _of_output(output))]
-    return _measured(data.task, training.metrics)
+    return _measure_names(data.task, training.metrics)
 
 
 def _of_output(output: OutputSettings) -> list[str]:
-    return _measured(output.task, output.to_wire().metrics)
+    return _measure_names(output.task, output.to_wire().metrics)
 
 
-def _measured(task: Task, metrics: Sequence[Named]) -> list[str]:
+def _measure_names(task: Task, metrics: Sequence[Named]) -> list[str]:
     return list(dict.fromkeys([LOSS, *([ACCURACY] if task in HAS_CLASSES else []), *metric_names(metrics)]))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import field_validator
 
-from vcdl.job.named import NAMED_AS_YAML, named
+from vcdl.job.named import NAMED_AS_YAML, parse_named
 from vcdl.wire.workunit import Named, Transport
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import Section, read_section
@@ -78,7 +78,7 @@ class TransportSettings(Section):
 
 
 def _codec(raw: Any, known: Mapping[str, type[Section]]) -> Named:
-    value = named(raw)
+    value = parse_named(raw)
     if value.name not in known:
         raise kinds.expected_one_of(tuple(known), value.name)
     # With all defaults, which both ends need to agree on.

@@ -27,18 +27,18 @@ def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) 
         except ModuleNotFoundError as error:
             # The module exists, and something that it imports does not: the user needs to see where.
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise failed(name, error, error_kind) from error
+                raise user_code_error(name, error, error_kind) from error
             where = f"in {folder} or " if folder else ""
             raise error_kind(f"{name}: there is no module {error.name} {where}on the Python path") from error
         except (Exception, SystemExit) as error:  # the user's module may fail in any way
-            raise failed(name, error, error_kind) from error
+            raise user_code_error(name, error, error_kind) from error
         function = getattr(module, function_name, None)
         if not callable(function):
             raise error_kind(f"{name}: {module_name} has no function {function_name!r}")
         yield function
 
 
-def failed(name: str, error: BaseException, error_kind: type[VcdlError]) -> VcdlError:
+def user_code_error(name: str, error: BaseException, error_kind: type[VcdlError]) -> VcdlError:
     """Return the error for an exception in a user's code, with its innermost frame outside Python, packages, VCDL."""
     # The innermost frame of the user's own code is where the fault is, whatever library raised.
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]

@@ -35,7 +35,7 @@ class SteadyClock:
         return self.zero_s + time.monotonic()
 
 
-def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
+def load_or_create_clock(connection: sqlite3.Connection) -> SteadyClock:
     """Return the clock of a journal on this machine, and store it there for other processes.
 
     Raises:
@@ -45,7 +45,7 @@ def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
     # although the wall clock may have been set between two starts.
     with connection:
         connection.execute(_KEEP, (_boot(), _new(connection).zero_s))
-    return _found(connection) or SteadyClock()
+    return _find_clock(connection) or SteadyClock()
 
 
 def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
@@ -58,20 +58,20 @@ def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
     # A reader must not write, so it cannot fix the zero. It uses the existing zero, or its own.
     if tables < 2:  # no event was written yet, or only by a version of vcdl without clocks
         return SteadyClock()
-    return _found(connection) or _new(connection)
+    return _find_clock(connection) or _new(connection)
 
 
-def rebooted_to(connection: sqlite3.Connection) -> str:
+def detect_reboot(connection: sqlite3.Connection) -> str:
     """Return this boot's id if a writable journal has events of an earlier boot, otherwise "".
 
     Raises:
         sqlite3.Error: The journal cannot be read.
     """
-    kept_clock(connection)
+    load_or_create_clock(connection)
     return _boot() if connection.execute(_OTHERS, (_boot(),)).fetchone() else ""
 
 
-def _found(connection: sqlite3.Connection) -> SteadyClock | None:
+def _find_clock(connection: sqlite3.Connection) -> SteadyClock | None:
     row = connection.execute(_FIND, (_boot(),)).fetchone()
     return None if row is None else SteadyClock(row[0])
 

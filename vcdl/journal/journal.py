@@ -16,7 +16,7 @@ from typing import Self
 
 from vcdl.errors import JournalError, JournalUnavailable
 from vcdl.files.version import __version__
-from vcdl.journal.clock import TABLE, kept_clock, rebooted_to, seen_clock
+from vcdl.journal.clock import TABLE, detect_reboot, load_or_create_clock, seen_clock
 from vcdl.journal.events import Event, Recorded, UpdateApplied
 from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
@@ -124,7 +124,7 @@ class Journal:
         Raises:
             JournalError: The file is damaged, or cannot be opened.
         """
-        with _mapped_errors(path):
+        with _map_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
             try:
                 _switch_to_wal(connection)
@@ -153,7 +153,7 @@ class Journal:
     @classmethod
     def read_only(cls, path: Path) -> Self:
         """Open an existing journal read-only; a file without its table is an empty one. Raises JournalError."""
-        with _mapped_errors(path):
+        with _map_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
             _check_format(connection, path)
         return cls(Place.of(path), connection, None, may_write=False)
@@ -165,21 +165,21 @@ class Journal:
         if not rows:
             return
         self._check_place()
-        with _mapped_errors(self._path), self._connection:
+        with _map_errors(self._path), self._connection:
             self._connection.executemany(_APPEND, rows)
 
     @property
     def clock(self) -> Clock:
         """The clock by which events are timed; it outlives the connection. Raises JournalError."""
         if self._clock is None:
-            with _mapped_errors(self._path):
-                self._clock = (kept_clock if self._may_write else seen_clock)(self._connection).now_s
+            with _map_errors(self._path):
+                self._clock = (load_or_create_clock if self._may_write else seen_clock)(self._connection).now_s
         return self._clock
 
-    def rebooted_to(self) -> str:
+    def detect_reboot(self) -> str:
         """Return this boot's id if events were written before it, else "". Raises JournalError."""
-        with _mapped_errors(self._path):
-            return rebooted_to(self._connection)
+        with _map_errors(self._path):
+            return detect_reboot(self._connection)
 
     def now_s(self) -> float:
         """Return the time that an event appended now would get. Raises JournalError."""
@@ -188,7 +188,7 @@ class Journal:
     def append_at(self, events: Sequence[tuple[float, Event]]) -> None:
         """Append (time, event) pairs in one transaction; otherwise like `append`. Raises JournalError."""
         self._check_place()
-        with _mapped_errors(self._path), self._connection:
+        with _map_errors(self._path), self._connection:
             self._connection.executemany(
                 _APPEND, [(time_s, event.kind, event.key, encode(event)) for time_s, event in events]
             )
@@ -215,9 +215,9 @@ class Journal:
         before_id = _BEHIND_ALL
         while True:
             self._check_place()
-            with _mapped_errors(self._path):
+            with _map_errors(self._path):
                 rows = self._connection.execute(_READ_BACKWARDS, (before_id, kind.kind, _FEW)).fetchall()
-                page = [_recorded(*row) for row in rows]
+                page = [_decode_row(*row) for row in rows]
                 if page and page[-1].id >= before_id:
                     raise ValueError(f"row {page[-1].id} comes before row {before_id}")
             yield from page
@@ -229,12 +229,12 @@ class Journal:
         """Return the events with an id above `after_id`, in order. Raises JournalError."""
         return self._read(after_id, limit=-1)
 
-    def keyed(self, begin: str) -> list[Recorded]:
+    def events_with_key_prefix(self, begin: str) -> list[Recorded]:
         """Return the events whose key starts with `begin`, in order, by an index. Raises JournalError."""
         self._check_place()
-        with _mapped_errors(self._path):
+        with _map_errors(self._path):
             rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
-            return [_recorded(*row) for row in rows]
+            return [_decode_row(*row) for row in rows]
 
     def _check_place(self) -> None:
         """Check that the file was not deleted or replaced, else rows would be lost. Raises JournalError."""
@@ -251,12 +251,12 @@ class Journal:
         """
         self._check_place()
         event = self.digest(last_id) or ""
-        with _mapped_errors(self._path), self._connection:
+        with _map_errors(self._path), self._connection:
             self._connection.execute(_KEEP_STATE, (name, form, last_id, event, state))
 
     def digest(self, number: int) -> str | None:
         """Return a hash that identifies the event with this id; None if there is none. Raises JournalError."""
-        with _mapped_errors(self._path):
+        with _map_errors(self._path):
             return _digest(self._connection.execute(_LAST, (number,)).fetchall())
 
     @property
@@ -269,7 +269,7 @@ class Journal:
         """Whether this process may write to the journal."""
         return self._may_write
 
-    def kept_state(self, name: str, form: str) -> tuple[int, bytes] | None:
+    def load_state(self, name: str, form: str) -> tuple[int, bytes] | None:
         """Return the newest stored state of a name and form, with the id of its last event.
 
         Returns:
@@ -279,7 +279,7 @@ class Journal:
             JournalError: The journal cannot be read.
         """
         self._check_place()
-        with _mapped_errors(self._path):
+        with _map_errors(self._path):
             if not self._connection.execute(_HAS_STATES).fetchall():
                 return None
             rows = self._connection.execute(_FIND_STATE, (name, form)).fetchall()
@@ -290,7 +290,7 @@ class Journal:
 
     def _read(self, after_id: int, limit: int, kinds: Sequence[str] = ()) -> list[Recorded]:
         self._check_place()
-        with _mapped_errors(self._path):
+        with _map_errors(self._path):
             # A process that creates a journal creates the file first, and the table a moment later.
             if not self._has_table and not self._connection.execute(_HAS_TABLE).fetchall():
                 return []
@@ -300,28 +300,28 @@ class Journal:
                 rows = self._connection.execute(query, (after_id, *kinds, limit)).fetchall()
             else:
                 rows = self._connection.execute(_READ, (after_id, limit)).fetchall()
-            return _in_order(after_id, [_recorded(*row) for row in rows])
+            return _in_order(after_id, [_decode_row(*row) for row in rows])
 
     def find(self, key: str) -> Recorded | None:
         """Return the event with a key; None if there is none. Raises JournalError."""
         self._check_place()
-        with _mapped_errors(self._path):
+        with _map_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
-            return _recorded(*rows[0]) if rows else None
+            return _decode_row(*rows[0]) if rows else None
 
     def newest(self, kind: str, limit: int) -> list[Recorded]:
         """Return the last events of a kind, the newest first. Raises JournalError."""
-        with _mapped_errors(self._path):
-            return [_recorded(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
+        with _map_errors(self._path):
+            return [_decode_row(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
 
     def last_id(self) -> int:
         """Return the id of the last event; 0 if there is none. Raises JournalError."""
-        with _mapped_errors(self._path):
+        with _map_errors(self._path):
             return int(next(self._connection.execute(_LAST_ID), (0,))[0])
 
     def newest_update(self) -> UpdateApplied | None:
         """Return the update with the highest version, by an index; None if there is none. Raises JournalError."""
-        with _mapped_errors(self._path):
+        with _map_errors(self._path):
             for kind, fields in self._connection.execute(_NEWEST).fetchall():
                 event = decode(kind, fields)
                 return event if isinstance(event, UpdateApplied) else None
@@ -364,7 +364,7 @@ def _in_order(after_id: int, page: list[Recorded]) -> list[Recorded]:
     return page
 
 
-def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
+def _decode_row(number: int, time_s: float, kind: str, fields: str) -> Recorded:
     if not math.isfinite(time_s):
         raise ValueError("a row without a time")
     return Recorded(number, time_s, decode(kind, fields))
@@ -376,7 +376,7 @@ def _digest(rows: Sequence[tuple[object, ...]]) -> str | None:
 
 
 @contextmanager
-def _mapped_errors(path: Path) -> Iterator[None]:
+def _map_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, *_NO_FIELDS) as error:

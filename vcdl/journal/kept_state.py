@@ -20,7 +20,7 @@ from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
-from vcdl.journal.reader_state import keep_beside, kept_beside
+from vcdl.journal.reader_state import keep_beside, load_reader_state
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py", "errors/refusal.py")
@@ -85,11 +85,11 @@ class KeptState(Generic[F]):
         Raises:
             JournalError: The journal cannot be read.
         """
-        kept = [self._journal.kept_state(self._name, self._form)]
+        kept = [self._journal.load_state(self._name, self._form)]
         # A process that writes the journal never starts from a reader's file, which is outside the journal's
         # transaction and may belong to an older copy.
         if not self._journal.may_write:
-            kept.append(kept_beside(self._journal, self._name, self._form))
+            kept.append(load_reader_state(self._journal, self._name, self._form))
         # Try the newest state first, which leaves the fewest events to apply.
         for last_id, packed in sorted((one for one in kept if one is not None), reverse=True):
             try:

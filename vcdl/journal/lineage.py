@@ -90,7 +90,7 @@ class Lineage:
         """
         return [update for update in self._rows(version, self.version) if update.version not in self._left_out]
 
-    def refolded(self, rolled: RolledBack) -> list[UpdateApplied]:
+    def refolded_updates(self, rolled: RolledBack) -> list[UpdateApplied]:
         """Return the updates that a rollback applied again."""
         # Later rollbacks are ignored: they had not happened when this one applied the updates again.
         earlier = self.rollbacks[: self.rollbacks.index(rolled) + 1]

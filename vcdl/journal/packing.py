@@ -30,7 +30,7 @@ def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
     Raises:
         ValueError: The bytes are not such a state.
     """
-    hook = partial(_unpacked, without=without)
+    hook = partial(_unpack, without=without)
     try:
         return msgspec.msgpack.decode(zlib.decompress(packed), type=kind, dec_hook=hook)
     except (msgspec.MsgspecError, zlib.error, OverflowError, RecursionError) as error:
@@ -41,7 +41,7 @@ def copy_of(state: T) -> T:
     """Return an equal copy of a state that shares no objects with it."""
     # Copy through the serialised form, which tests prove to be the whole state.
     packed = msgspec.msgpack.encode(state, enc_hook=_pack_deque)
-    return msgspec.msgpack.decode(packed, type=type(state), dec_hook=_unpacked)
+    return msgspec.msgpack.decode(packed, type=type(state), dec_hook=_unpack)
 
 
 def _pack_deque(value: Any) -> Any:
@@ -51,7 +51,7 @@ def _pack_deque(value: Any) -> Any:
     raise TypeError(f"{type(value)} cannot be packed: this is a bug in vcdl")
 
 
-def _unpacked(hint: Any, raw: Any, without: int | None = None) -> Any:
+def _unpack(hint: Any, raw: Any, without: int | None = None) -> Any:
     """Decode a value of a type that msgspec does not know.
 
     Raises:

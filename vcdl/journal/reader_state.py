@@ -25,7 +25,7 @@ def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: byt
         temporary.write_bytes(head.encode() + b"\n" + state)
 
 
-def kept_beside(journal: Journal, name: str, form: str) -> tuple[int, bytes] | None:
+def load_reader_state(journal: Journal, name: str, form: str) -> tuple[int, bytes] | None:
     """Return the state of a name and form that a reader has stored, with the id of its last event.
 
     Returns:

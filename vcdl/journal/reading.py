@@ -25,23 +25,23 @@ def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
     """
     try:
         # Try the usual case first: a writer has the journal open, or this process may create the shared file.
-        return _opened(path, "mode=ro", timeout_s)
+        return _connect(path, "mode=ro", timeout_s)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname not in _NOT_WRITABLE or not path.is_file():
             raise
     log = path.with_name(f"{path.name}-wal")
     # `immutable` makes SQLite ignore the log. That is correct only while it is empty.
     if not log.exists() or not log.stat().st_size:  # no process writes, so the file alone is complete
-        return _opened(path, "mode=ro&immutable=1", timeout_s)
+        return _connect(path, "mode=ro&immutable=1", timeout_s)
     # The log has rows and may not be opened in place: a killed process of another user left it. A copy is complete,
     # because the log's frames have checksums and SQLite ignores a torn one.
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, folder_errors(Path(folder)):
         copy = Path(shutil.copyfile(path, Path(folder) / path.name))
         shutil.copyfile(log, copy.with_name(log.name))
-        return _opened(copy, "mode=rw", timeout_s)  # an open file stays readable after its name is removed
+        return _connect(copy, "mode=rw", timeout_s)  # an open file stays readable after its name is removed
 
 
-def _opened(path: Path, options: str, timeout_s: float) -> sqlite3.Connection:
+def _connect(path: Path, options: str, timeout_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", timeout_s, uri=True)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # opened by the first statement only

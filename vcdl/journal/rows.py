@@ -36,7 +36,7 @@ def decode(kind: str, fields: str) -> Event:
             # reads them.
             return _decode_as_json(kind, fields)
     except RecursionError as error:
-        raise _damaged(kind, "they are nested too deeply") from error
+        raise _damaged_error(kind, "they are nested too deeply") from error
 
 
 def _check_text(kind: str, fields: str) -> None:
@@ -44,14 +44,14 @@ def _check_text(kind: str, fields: str) -> None:
     try:
         json.dumps(json.loads(fields), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise _damaged(kind, error) from error
+        raise _damaged_error(kind, error) from error
 
 
 def _decode_as_json(kind: str, fields: str) -> Event:
     """Decode a text that msgspec refuses: it is damaged, or has NaN or infinities."""
     raw, event = json.loads(fields), KINDS[kind]
     if not isinstance(raw, dict):
-        raise _damaged(kind, "they are not a JSON object")
+        raise _damaged_error(kind, "they are not a JSON object")
     names = {field.name: field.required for field in msgspec.structs.fields(event)}
     for name in raw:
         if name not in names:
@@ -62,7 +62,7 @@ def _decode_as_json(kind: str, fields: str) -> Event:
     try:
         return msgspec.convert(raw, event)
     except (msgspec.ValidationError, UnicodeError) as error:
-        raise _damaged(kind, error) from error
+        raise _damaged_error(kind, error) from error
 
 
 def _unknown(kind: str, why: str) -> JournalError:
@@ -72,7 +72,7 @@ def _unknown(kind: str, why: str) -> JournalError:
     )
 
 
-def _damaged(kind: str, why: object) -> JournalError:
+def _damaged_error(kind: str, why: object) -> JournalError:
     return JournalError(
         f"the journal is damaged: the fields of an event {kind!r}: {str(why)[:200]}; restore a copy of the journal"
     )

@@ -64,7 +64,7 @@ class ChildProcess:
     def try_anew(self) -> None:
         """Forget the deaths so far, so that a dead child is restarted immediately, and may die as often again."""
         self.deaths = 0
-        self._starts.succeeded()
+        self._starts.record_success()
 
     @property
     def is_hopeless(self) -> bool:
@@ -109,7 +109,7 @@ class ChildProcess:
     def _note_death(self, words: str) -> None:
         self.deaths, self.death, self._is_dead = self.deaths + 1, words, True
         if self.deaths > _AT_ONCE:
-            self._starts.failed(words)
+            self._starts.record_failure(words)
 
     def _start(self) -> Child:
         environment, log = {**os.environ, **limit_threads(1)}, self._folder.workers_log

@@ -159,16 +159,16 @@ class LocalGrid(FolderGrid):
                 case {"event": "progress", "fraction": float() | int() as fraction}:
                     worker.fraction = float(fraction)
                 case {"event": "done"}:
-                    self._uploaded(worker)
+                    self._handle_upload(worker)
                 case {"event": "quit"}:
                     self._forget_slot_unless_open(worker)
                 case {"event": "no_room"}:
-                    self._found_no_room(worker)
+                    self._handle_full_disk(worker)
                 case {"event": "failed", "reason": str() as reason}:
                     self._gave_up(worker, reason)
         return dead
 
-    def _uploaded(self, worker: WorkerProcess) -> None:
+    def _handle_upload(self, worker: WorkerProcess) -> None:
         workunit, worker.workunit = worker.workunit, None
         if workunit is None:
             return
@@ -180,7 +180,7 @@ class LocalGrid(FolderGrid):
                     self._postpone(workunit, error)
                     return
                 self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be moved: {error}")
-            self._looks_for_room.succeeded()
+            self._looks_for_room.record_success()
         self._slots.remove(workunit)
 
     def _gave_up(self, worker: WorkerProcess, reason: str) -> None:
@@ -190,7 +190,7 @@ class LocalGrid(FolderGrid):
             if workunit in self._known:
                 self._outcomes[workunit] = GaveUp(workunit, reason)
 
-    def _found_no_room(self, worker: WorkerProcess) -> None:
+    def _handle_full_disk(self, worker: WorkerProcess) -> None:
         workunit, worker.workunit = worker.workunit, None
         if workunit is not None and workunit in self._known:
             self._postpone(workunit, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
@@ -282,7 +282,7 @@ class LocalGrid(FolderGrid):
 
     def _hold_back(self, full: RunFolderError) -> None:
         self.shortage = full
-        self._looks_for_room.failed(full)
+        self._looks_for_room.record_failure(full)
 
     def _bytes_down(self, worker: str, staged: Staged) -> int:
         """Return the bytes a client would download: params, description, and the sticky files that it lacks."""

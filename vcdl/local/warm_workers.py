@@ -69,7 +69,7 @@ def fork_warm_workers(count: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     with contextlib.suppress(OSError):  # starting a new interpreter then reports the cause
-        _warm.extend(_WarmWorker.forked() for _ in range(count))
+        _warm.extend(_WarmWorker.fork() for _ in range(count))
 
 
 def start_module(
@@ -124,7 +124,7 @@ class _WarmWorker:
         self._status: int | None = None
 
     @classmethod
-    def forked(cls) -> "_WarmWorker":
+    def fork(cls) -> "_WarmWorker":
         """Fork a worker.
 
         Raises:

@@ -28,7 +28,7 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results
-from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, opened_fold
+from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, open_fold
 from vcdl.run.folder import RestoreLock
 from vcdl.run.kept_weights import Snapshots, keep_upload
 from vcdl.run.run import Run
@@ -176,7 +176,7 @@ class Assimilator:
             self._refuse(upload, refused)
             return None
         created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
-        counted, now_s = self._settings.counted(header.fraction), self._journal.now_s()
+        counted, now_s = self._settings.counted_fraction(header.fraction), self._journal.now_s()
         admission = self._trust.admit(upload, header, counted, created, now_s)
         is_own = upload.path.parent == self._run.folder.own_uploads
         # The server trusts its own training, whatever the quota of the host that the workunit is named after.
@@ -189,11 +189,11 @@ class Assimilator:
             name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
             admission=admission,
-            believed=self._believed(header, admission, None if created is None else now_s - created.time_s),
+            believed=self._check_claims(header, admission, None if created is None else now_s - created.time_s),
             is_doubted=is_own,  # no measurement can contradict what the server trained itself
         )
 
-    def _believed(self, header: UpdateHeader, admission: Admission, age_s: float | None) -> _Believed:
+    def _check_claims(self, header: UpdateHeader, admission: Admission, age_s: float | None) -> _Believed:
         train_s = believed_train_s(header.train_s, age_s, admission.usual_train_s)
         return _Believed(train_s, believed_times_s(header.times_s, train_s, age_s), self._claims.loss(header.loss))
 
@@ -213,10 +213,10 @@ class Assimilator:
         rollbacks = self._trust.rollbacks()
         overtaken = [item for item in batch if any(rolled.overtakes(item.name.base_version) for rolled in rollbacks)]
         for item in overtaken:
-            self._conclude(item.uploaded.workunit, *self._superseded(item))
+            self._conclude(item.uploaded.workunit, *self._supersede(item))
         return {item.uploaded.workunit for item in overtaken}
 
-    def _superseded(self, item: _Waiting) -> Iterable[Event]:
+    def _supersede(self, item: _Waiting) -> Iterable[Event]:
         """Yield the row of an overtaken upload.
 
         There is none if its server was killed after writing a row, before the job was rolled back. The rollback has
@@ -224,7 +224,7 @@ class Assimilator:
         with such a version is cancelled here.
         """
         uploaded = item.uploaded
-        rows = [row.event for row in self._journal.keyed(UpdateApplied.key_of(item.name.subtask))]
+        rows = [row.event for row in self._journal.events_with_key_prefix(UpdateApplied.key_of(item.name.subtask))]
         if not any(isinstance(row, UpdateApplied) and row.workunit == uploaded.workunit for row in rows):
             if WorkunitName.parse(uploaded.workunit).base_version != item.name.base_version:
                 yield WorkunitCancelled(uploaded.workunit)
@@ -305,7 +305,7 @@ class Assimilator:
         folder = self._run.folder
         path, base = item.uploaded.path, folder.snapshot(name.base_version)
         try:
-            item.streamed = opened_fold(
+            item.streamed = open_fold(
                 path,
                 base,
                 self._settings,
@@ -334,7 +334,7 @@ class Assimilator:
 
     def _events(self, item: _Waiting, record: Applied) -> Iterable[Event]:
         """Yield the journal rows of an upload, from the store's record."""
-        applied, host = _applied(item, record), item.uploaded.host
+        applied, host = _applied_event(item, record), item.uploaded.host
         if record.workunit == item.uploaded.workunit:
             # The client sends this text: remove control characters, because a terminal will show it.
             if self._machines.get(host) != item.header.machine:
@@ -360,7 +360,7 @@ def _losses_of(journal: Journal) -> list[float]:
     return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]
 
 
-def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
+def _applied_event(item: _Waiting, record: Applied) -> UpdateApplied:
     header = item.header
     return UpdateApplied(
         workunit=item.uploaded.workunit,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.checks.upload_reader import opened_upload
+from vcdl.checks.upload_reader import open_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import folder_errors
 from vcdl.errors.refusal import Refused
@@ -30,13 +30,13 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
     # A killed process loses nothing, because the page cache survives it. Only after a power cut may files be half
     # written, and a changed boot ID shows that the machine has restarted. Without a reboot the check is skipped,
     # because it reads all files.
-    boot = journal.rebooted_to() if run.kind.has_wall_clock else ""
+    boot = journal.detect_reboot() if run.kind.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]
     if not boot or any(isinstance(event, FilesChecked) and event.boot == boot for event in checked):
         return
     # The store first: if it is damaged, it is restored from the files that the next step checks.
     store.read_whole()
-    snapshots, uploads = _snapshots(run), _kept_uploads(run, journal)
+    snapshots, uploads = _snapshots(run), _verify_kept_uploads(run, journal)
     found = {**snapshots, **uploads}
     damaged = sorted(path for path, is_whole in found.items() if not is_whole)
     with folder_errors(run.folder.path):
@@ -57,7 +57,7 @@ def _snapshots(run: Run) -> dict[Path, bool]:
     return {path: is_whole(path, numbers) for path, numbers in sizes.items()}
 
 
-def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
+def _verify_kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
     """Return each kept upload with whether its weights match its journal row; skip rows without a checksum."""
     found: dict[Path, bool] = {}
     for path, version in run.folder.versions_of_kept_uploads():
@@ -78,7 +78,7 @@ def _checksum(run: Run, path: Path, update: UpdateApplied) -> str:
     base = run.folder.snapshot(update.base_version) if encoding.is_difference else None
     checksum, room = Checksum(), np.empty(min(FOLD_BLOCK, size), np.float32)
     try:
-        with opened_upload(path, encoding, base) as upload:
+        with open_upload(path, encoding, base) as upload:
             for begin in range(0, size, FOLD_BLOCK):
                 block = room[: min(FOLD_BLOCK, size - begin)]
                 upload.read(begin, block)

@@ -158,9 +158,9 @@ class Coordinator:
         is_over = stop is not None and stop.reason != StopReason.SUBTASK_FAILED
         return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()
 
-    def held_back(self, slots: int) -> int:
+    def slots_to_leave_free(self, slots: int) -> int:
         """Return how many of `slots` slots the job leaves free during its ramp-up."""
-        return self._plan.held_back(slots, self.history.made)
+        return self._plan.slots_to_leave_free(slots, self.history.made)
 
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
         """Return the factor of the peak learning rate for a workunit.

@@ -52,7 +52,7 @@ class Evaluator:
         # all samples.
         sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
         whole = held_out._replace(y=as_compared(held_out.y, self._model))
-        self._data = {VALIDATION: whole.taken(sample), "final_validation": whole}
+        self._data = {VALIDATION: whole.take(sample), "final_validation": whole}
         if run.prepared.has_test:
             test = read_samples(folder.test_file, run.prepared.normalisation)
             self._data["test"] = test._replace(y=as_compared(test.y, self._model))
@@ -64,7 +64,7 @@ class Evaluator:
         # Servers wait for the first reference update before they assimilate anything, so it cannot wait for
         # `run_once`. Its learning rate follows from the history, which has to be at the journal's end for that.
         if run.prepared.own_step:  # its bounds compare uploads with it
-            self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))
+            self._reference = ReferenceUpdate(run, self._history, held_out.take(sample))
             self._follow()
             self._leave_first_reference(self._reference)
 

@@ -57,7 +57,7 @@ class Tries:
     exhausted: bool = False
     """Whether a subtask has failed as often as allowed."""
 
-    def created(self, name: WorkunitName) -> None:
+    def record_created(self, name: WorkunitName) -> None:
         """Record that an attempt was created.
 
         The server's own attempts are ignored: they add to a host's, so they must not replace its number in `last`.
@@ -69,7 +69,7 @@ class Tries:
         if self.waiting.get(subtask) == name.attempt:
             del self.waiting[subtask]
 
-    def applied(self, name: WorkunitName) -> None:
+    def record_applied(self, name: WorkunitName) -> None:
         """Record that a subtask needs no more attempts."""
         for of_subtasks in (self.last, self.waiting, self.failed, self.again):
             of_subtasks.pop((name.epoch, name.shard), None)
@@ -166,7 +166,7 @@ class JobState:
                 if split == VALIDATION:
                     self.due.pop(version, None)
             case RolledBack():
-                self._rolled_back(event)
+                self._record_rollback(event)
             case RowsRewritten():
                 self.rewritten = event.version
             case StopDecided():
@@ -184,9 +184,9 @@ class JobState:
     def _follow_workunits(self, event: Event) -> None:
         match event:
             case WorkunitCreated():
-                self.tries.created(WorkunitName.parse(event.workunit))
+                self.tries.record_created(WorkunitName.parse(event.workunit))
             case UpdateApplied():
-                self._applied(event)
+                self._record_applied(event)
             case UpdateRefused():
                 is_a_try = blame_of(event.refusal) is not Blame.HOST  # with enough such hosts none would be left to try
                 self._plan_retry(event.workunit, self.trust.who(event.workunit, event.host) if is_a_try else None)
@@ -206,7 +206,7 @@ class JobState:
         """Whether the job may end: no subtask must be retrained, and no upload must still be verified."""
         return not self.tries.again and self.trust.is_verified(self.history.version)
 
-    def taken_for(self, epoch: int) -> str | None:
+    def taken_marks(self, epoch: int) -> str | None:
         """Return the marks of the last epochs' applied uploads (`Workunit.taken`); None if hosts keep no residuals."""
         if not self.plan.hosts_remember:
             return None
@@ -215,7 +215,7 @@ class JobState:
 
     # -- called before the history has the event
 
-    def _applied(self, event: UpdateApplied) -> None:
+    def _record_applied(self, event: UpdateApplied) -> None:
         name = self.history.open.get(event.workunit) or WorkunitName.parse(event.workunit)
         # Without these snapshots the store cannot be restored: the rule, or a codec of differences, needs the weights
         # that the client started from.
@@ -223,9 +223,9 @@ class JobState:
             self.bases[event.version] = event.base_version
         if self.plan.hosts_remember:
             self.taken.setdefault(name.epoch, {})[name.shard] = upload_mark(event.workunit, event.train_s)
-        self.tries.applied(name)
-        # This comes after `applied`, which forgets the subtask: the rest of a partial upload is a new turn with its own
-        # key (decision 122).
+        self.tries.record_applied(name)
+        # This comes after `record_applied`, which forgets the subtask: the rest of a partial upload is a new turn with
+        # its own key (decision 122).
         if event.is_part:
             self.tries.make_again(name)
         self.tries.own_in_a_row = self.tries.own_in_a_row + 1 if name.is_own else 0
@@ -250,7 +250,7 @@ class JobState:
             (name.epoch, name.shard)
         )
 
-    def _rolled_back(self, event: RolledBack) -> None:
+    def _record_rollback(self, event: RolledBack) -> None:
         """Plan to retry workunits that started from undone weights, without counting a try."""
         for workunit in event.overtaken(self.history.open):
             self._plan_retry(workunit)

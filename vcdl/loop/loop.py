@@ -125,7 +125,7 @@ class Loop:
         """
         if self.generator.begin() and self.generator.last_id > 0:
             self._observer.begins(copy_of(self.coordinator.history))  # its own copy, which the observer may keep
-        return self._observed(self.generator.follow())
+        return self._notify_observer(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
         """Assimilate what has arrived, carry out the actions that are due, and return the new events.
@@ -150,7 +150,7 @@ class Loop:
             # out in the same step.
             if self.server is not None and self.coordinator.history.stop is None:
                 self.server.run_once()
-            new = self._observed(self.generator.run_once(self.journal.now_s()))
+            new = self._notify_observer(self.generator.run_once(self.journal.now_s()))
             # Record starts after the generator has run, so that a workunit's creation is in the journal before its
             # start.
             self.generator.record_sent()
@@ -210,6 +210,6 @@ class Loop:
         self.journal.close()
         self._store.close()
 
-    def _observed(self, new: Sequence[Recorded]) -> Sequence[Recorded]:
+    def _notify_observer(self, new: Sequence[Recorded]) -> Sequence[Recorded]:
         self._observer.events(new)
         return new

@@ -61,7 +61,7 @@ class Plan(Following):
     """The schedule by which the newest weights are offered to clients that start a workunit, or None if each starts
     from its base."""
 
-    def held_back(self, slots: int, made: int) -> int:
+    def slots_to_leave_free(self, slots: int, made: int) -> int:
         """Return how many of `slots` slots stay free, for other jobs, once `made` subtasks are created."""
         return slots - growing_slots(slots, made, self.grows_over * self.epochs * self.shards)
 

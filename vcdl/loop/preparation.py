@@ -15,12 +15,12 @@ from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import footprint_of
-from vcdl.run.finding import shown
+from vcdl.run.finding import display_path
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.results import start_of
 from vcdl.run.run import Run
-from vcdl.run.store_claim import asked_settings, store_address
+from vcdl.run.store_claim import requested_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
 from vcdl.wire.weights import Vector
 
@@ -56,15 +56,15 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_files, read_samples
-    from vcdl.models.rate_trial import found_boost, trial_lengths
+    from vcdl.models.rate_trial import find_boost, trial_lengths
     from vcdl.run.own_statistics import leave_samples
     from vcdl.trust.own_step import first_step
     from vcdl.wire.frozen import write_frozen
 
     # Connect before the data is read: a wrong password should be reported after a second and not after an hour of
     # cutting.
-    check_usable(asked_settings(job, folder))
-    fit = _fitted(job, observer)
+    check_usable(requested_settings(job, folder))
+    fit = _fit_data_and_model(job, observer)
     dataset, model, normalisation = fit.dataset, fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
     # The layout of everything that is exchanged: the variables that training changes, followed by the optimizer's
@@ -73,7 +73,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     cutting = f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards"
     observer.phase(cutting)
     try:
-        shards = ensure_files(folder, dataset, job.data, job.seed, _told(cutting, observer, check_room))
+        shards = ensure_files(folder, dataset, job.data, job.seed, _progress_callback(cutting, observer, check_room))
         statistics_samples = leave_samples(folder, layout, shards, job.seed)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
@@ -82,16 +82,16 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
         if lengths := trial_lengths(job.training, shard_samples, job.stop.epochs, footprint):
             observer.phase("trying learning rates")
             files = [shard.path for shard in shards]
-            boost, trial = found_boost(trainer, job.training, vector, files, normalisation, job.seed, lengths)
+            boost, trial = find_boost(trainer, job.training, vector, files, normalisation, job.seed, lengths)
 
-        def held_out() -> "Samples":
+        def read_held_out() -> "Samples":
             observer.phase("measuring a step of training")
             return read_samples(folder.validation_file, normalisation)
 
         rate = job.training.subtask_rate((), 0, boost).highest
         # Held-out samples are passed as a function: only jobs for strangers need them read and normalised.
-        own = first_step(job, trainer, vector, max(shard_samples), held_out, rate)
-        settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
+        own = first_step(job, trainer, vector, max(shard_samples), read_held_out, rate)
+        settings, store_key = requested_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if not settings.is_folder or job.keeps_uploads or own.lengths:
             # The folder is the switch: a server keeps uploads only if the folder exists, and recovery relies on them.
             folder.kept_uploads.mkdir(exist_ok=True)
@@ -122,21 +122,21 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     return run
 
 
-def _fitted(job: Job, observer: RunObserver) -> "Fitted":
+def _fit_data_and_model(job: Job, observer: RunObserver) -> "Fitted":
     """Load the job's data set and model, and fit them to each other.
 
     If the job has its own code, the model is also tried out.
     """
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
-    from vcdl.models.fitted import fitted
+    from vcdl.models.fitted import build_fitted
     from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.trial import try_job
 
-    observer.phase(f"reading the data set {job.data.dataset or shown(job.data.file)}")
+    observer.phase(f"reading the data set {job.data.dataset or display_path(job.data.file)}")
     dataset = load_data_with_model_classes(job, partial(load_dataset, seed=job.seed))
     observer.phase("building the model")
-    fit = fitted(job, dataset, start_of(job))
+    fit = build_fitted(job, dataset, start_of(job))
     if job.model.code is not None:
         try_job(job, fit, Trainer(fit.model.json, fit.training, fit.model.frozen))
     return fit
@@ -154,7 +154,9 @@ def _make_store_and_journal(run: Run, weights: Vector) -> None:
     Journal.at(run.folder.journal_file).close()  # from here on, a run without one has lost it
 
 
-def _told(what: str, observer: RunObserver, check_room: Callable[[float], None]) -> Callable[[float], None]:
+def _progress_callback(
+    what: str, observer: RunObserver, check_room: Callable[[float], None]
+) -> Callable[[float], None]:
     """Return a function that reports the progress of a step every few percent and checks for room."""
     told = 0
 

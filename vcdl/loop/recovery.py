@@ -20,7 +20,7 @@ from vcdl.errors.refusal import Refused
 from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
-from vcdl.loop.streamed_upload import FoldSettings, opened_fold
+from vcdl.loop.streamed_upload import FoldSettings, open_fold
 from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
@@ -71,7 +71,7 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     # A second server finds here that the first one has restored the store, and returns.
     if whole_unless_behind(store, least) is not None or store.regain(records, are_all):
         return 0
-    begin, whole = _made_again(run, lineage)
+    begin, whole = _rebuild_weights(run, lineage)
     later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
     if lineage.ends_with_recovery and version == lineage.version + 1:
         version = lineage.version  # the process that made it was killed, and nothing else was made from it
@@ -113,7 +113,7 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
             store.drop()
 
 
-def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
+def _rebuild_weights(run: Run, lineage: Lineage) -> tuple[int, Vector]:
     """Return the snapshot to start from, and the store's whole vector with the later updates applied."""
     damage = ""
     # A damaged candidate is skipped: an older snapshot only means more uploads to fold again.
@@ -196,7 +196,7 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
     settings, sums = FoldSettings.of(run, refolded(run)), bool(update.checksum)
     wrong: object = None
     try:
-        with closing(opened_fold(path, base, settings, facts, judge=None, sums=sums)) as fold:
+        with closing(open_fold(path, base, settings, facts, judge=None, sums=sums)) as fold:
             fold_changes([fold], InMemory(whole, run.state), run.state)
             wrong = fold.refused
             if wrong is None and fold.checksum != update.checksum:

@@ -96,7 +96,7 @@ class Refolding:
             good = self._good.get(step.to)
             # A copy, because folding changes it in place and a second rollback may go back to the same version.
             self._whole = None if good is None else good.copy()
-            self._fold(self._lineage.refolded(step))
+            self._fold(self._lineage.refolded_updates(step))
         elif step is not None:
             self._fold([step])
             self._proof.folded += self._whole is not None

@@ -7,7 +7,7 @@ rows their subtasks would be trained again. If the store then lost its weights, 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RestoreLock
-from vcdl.run.run import Run, expected_of
+from vcdl.run.run import Run, read_expected
 from vcdl.stores import Applied, WeightStore
 from vcdl.stores.base import RESTORED
 from vcdl.wire.workunit import WorkunitName
@@ -24,7 +24,7 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
         StoreLost, StoreError, JournalError, RunFolderError: Store, journal or folder cannot be used.
     """
     with RestoreLock(run.folder).restoring():
-        known = expected_of(journal).version
+        known = read_expected(journal).version
         # This is the usual case, and costs one comparison, because every process calls this when it starts.
         if store.version() <= known:
             return 0

@@ -31,11 +31,11 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     later = lineage.after(collapse.to)
     # The first time, only updates of suspects and what followed from them are dropped. If the weights collapse again,
     # the suspicion was wrong, and all updates since the good version are dropped (decision 024).
-    bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).advance())
+    bad = later if collapse.is_again else suspect_updates(later, kept_hosts(journal).advance())
     event = RolledBack(
-        version=_kept_newest(run, snapshots, lineage) + 1,
+        version=_keep_newest(run, snapshots, lineage) + 1,
         to=collapse.to,
-        dropped=tuple(update.version for update in _dropped(run, collapse.to, later, bad)),
+        dropped=tuple(update.version for update in _choose_dropped(run, collapse.to, later, bad)),
         collapsed=collapse.version,
         measured=collapse.measured,
         usual=collapse.usual,
@@ -49,8 +49,8 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
     Updates that others trained from them are dropped and retrained.
     """
     lineage = _lineage(journal)
-    later, newest = lineage.after(action.to), _kept_newest(run, snapshots, lineage)
-    dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
+    later, newest = lineage.after(action.to), _keep_newest(run, snapshots, lineage)
+    dropped = _choose_dropped(run, action.to, later, _with_what_follows(later, action.versions))
     convicted = [row.event for row in journal.stream(kinds=(HostConvicted,))]
     # The conviction has already planned to retrain these. If they were listed twice, they would be trained twice.
     lies = {name for event in convicted if isinstance(event, HostConvicted) for name in event.again}
@@ -67,7 +67,7 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
     return _done(event, run, snapshots, journal)
 
 
-def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
+def suspect_updates(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
     """Return those of the updates after a good version that a rollback drops first, in order.
 
     These are unverified updates of strangers, and every later update that started from a version with one of them in
@@ -83,7 +83,7 @@ def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> 
     return [update for update in updates if update.version in bad or update.base_version >= bad[0]]
 
 
-def _dropped(
+def _choose_dropped(
     run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
 ) -> Sequence[UpdateApplied]:
     """Return the updates to drop: `bad`, or all in `later` if the others cannot be folded again.
@@ -113,7 +113,7 @@ def _lineage(journal: Journal) -> Lineage:
     return Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
 
 
-def _kept_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
+def _keep_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
     """Keep a snapshot of the newest version of store and journal, in case it has to be evaluated; return its number."""
     # If the store is lost, nothing is newer than the journal and the files.
     with suppress(StoreLost):

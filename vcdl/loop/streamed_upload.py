@@ -37,7 +37,7 @@ from typing import Self
 import numpy as np
 
 from vcdl.checks import NormMeter
-from vcdl.checks.upload_reader import UploadReader, opened_upload
+from vcdl.checks.upload_reader import UploadReader, open_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors.refusal import Refusal, Refused
 from vcdl.rules.base import Rule, Update
@@ -95,7 +95,7 @@ class FoldSettings:
     def of(cls, run: Run, measuring: Measuring) -> Self:
         return cls(run.layout, run.rule, measuring, run.transport, run.job.training.most_counted)
 
-    def counted(self, fraction: float) -> float:
+    def counted_fraction(self, fraction: float) -> float:
         """Return the fraction by which a rule weights an upload.
 
         It is that of its subtask, but a subtask that ended by time counts in full from one pass on.
@@ -320,7 +320,7 @@ class MeasuredUpload(StreamedUpload):
         return update
 
 
-def opened_fold(
+def open_fold(
     path: Path,
     base: Path | None,
     settings: FoldSettings,
@@ -346,12 +346,12 @@ def opened_fold(
         FileUnavailable: This machine cannot read an existing file, or its base does not exist yet.
     """
     layout, up = settings.layout, up_encoding(settings.transport, settings.layout)
-    facts = replace(facts, fraction=settings.counted(facts.fraction))
+    facts = replace(facts, fraction=settings.counted_fraction(facts.fraction))
     buffers = BufferPool() if buffers is None else buffers
     with ExitStack() as opened:
         measurement = settings.measuring(facts, opened)
         needs_base = settings.rule.needs_base or up.is_difference or measurement is not None
-        upload = opened.enter_context(opened_upload(path, up, base if needs_base else None))
+        upload = opened.enter_context(open_upload(path, up, base if needs_base else None))
         two_passes = WholeReader if layout.size <= KEPT_NUMBERS else TwiceReader
         kind = BlockReader if measurement is None else two_passes
         reader = kind(upload, layout, facts, buffers)

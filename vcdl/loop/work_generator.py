@@ -44,7 +44,7 @@ from vcdl.loop.rollback import roll_back, take_back
 from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots, discard_kept_uploads
 from vcdl.run.run import Run
-from vcdl.run.staging import staged
+from vcdl.run.staging import stage
 from vcdl.trust.job_trust import RollBack, TakeBack
 from vcdl.wire.workunit import WorkunitName
 
@@ -154,7 +154,7 @@ class WorkGenerator:
         self._grid.refresh()
         # Actions follow from the state, so a second call may return more (decision 003). Each must show as an event
         # that `_follow_new` finds: otherwise it would be returned forever.
-        while actions := self._coordinator.actions(now_s, wanted := self._wanted()):
+        while actions := self._coordinator.actions(now_s, wanted := self._wanted_workunits()):
             self._carry_out(actions)
             self._follow_new()
             self._grid.refresh()
@@ -167,9 +167,9 @@ class WorkGenerator:
             self._discard_unused()
         return self._take_unreported()
 
-    def _wanted(self) -> int:
+    def _wanted_workunits(self) -> int:
         slots = self._grid.slots()
-        return self._grid.open_wanted() - (0 if slots is None else self._coordinator.held_back(slots))
+        return self._grid.open_wanted() - (0 if slots is None else self._coordinator.slots_to_leave_free(slots))
 
     def _discard_unused(self) -> None:
         """Remove weights that are no longer needed, from the disk and from the grid."""
@@ -240,7 +240,7 @@ class WorkGenerator:
         missing = {workunit: n for workunit, n in open_here if not (n.is_own or self._grid.has(workunit))}
         self._grid.submit(
             [
-                staged(self._run, name, created[workunit].rate, created[workunit].begins, state.taken_for(name.epoch))
+                stage(self._run, name, created[workunit].rate, created[workunit].begins, state.taken_marks(name.epoch))
                 for workunit, name in missing.items()
             ]
         )
@@ -321,7 +321,7 @@ class WorkGenerator:
             rate = self._coordinator.rate(create.epoch, create.shard, context)
             # None otherwise, because an older client refuses an unknown field.
             begins = self._history.trained[create.shard] if ends_by_time else None
-            items.append(staged(self._run, name, rate, begins, self._coordinator.state.taken_for(create.epoch)))
+            items.append(stage(self._run, name, rate, begins, self._coordinator.state.taken_marks(create.epoch)))
             events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate, begins))
         # The journal is written first (decision 004): the grid never has a workunit that the journal does not contain.
         self._journal.append(*events)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.client import own_code
 from vcdl.client.model import freeze_later_weights, load_model, new_names
-from vcdl.client.own_code import OwnCode, guarded
-from vcdl.client.parts import described as as_json
+from vcdl.client.own_code import OwnCode, run_guarded
+from vcdl.client.parts import model_to_json as as_json
 from vcdl.errors import ModelError, one_line
 from vcdl.job.code_folder import check_arguments, read_code
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
 from vcdl.models.hub import preset_model
-from vcdl.models.lora import drawn_matrices, enable_lora, merged, quantize_frozen, revive
+from vcdl.models.lora import drawn_matrices, enable_lora, merge, quantize_frozen, revive
 from vcdl.models.mlp import mlp
 from vcdl.models.precision import compute_with
 from vcdl.models.python_function import call_builder
@@ -71,25 +71,25 @@ def build_model(
     """
     import keras
 
-    code = _loaded_code(settings)
+    code = _load_code(settings)
     keras.utils.set_random_seed(seed)
     # A model that the job names has plain kernels, and a new limit begins from plain ones, while the start may have the
     # matrices of an earlier LoRA.
     if start is not None and (settings.is_named or settings.is_limited):
-        start = merged(start)
+        start = merge(start)
     made = None if settings.is_named else start
     drawn_layers: tuple[str, ...] = ()
     if settings.python is not None:
-        made = _called(settings, settings.python, input_shape, outputs, code)
+        made = _call_user_function(settings, settings.python, input_shape, outputs, code)
     if settings.hub is not None:
         preset = preset_model(settings.hub, input_shape, outputs, task)
         made, drawn_layers = preset.keras, preset.drawn
     if made is not None:
         freeze_later_weights(made)
-    given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
+    given = _make_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
     # From here on the model is the one that its JSON describes and not the object of the user, because clients have
     # only the JSON.
-    model_json = _completed(given, settings, precision, code)
+    model_json = _complete_json(given, settings, precision, code)
     keras.utils.set_random_seed(seed)
     # The seed is set again right before the weights are drawn, so they do not depend on what the user's function drew
     # before. initial_weights draws the same ones from the JSON alone.
@@ -98,7 +98,7 @@ def build_model(
     _give_weights(model, settings, made, start)
     revive(model, drawn)
     if settings.is_limited:
-        model = _limited(model, settings, drawn_layers, code)
+        model = _limit_training(model, settings, drawn_layers, code)
         collect()  # frees the model before the limit, which reference cycles keep alive
         model_json = _to_json(model, settings.origin, code)
     if model.weights and not model.trainable_weights:
@@ -106,7 +106,7 @@ def build_model(
     return BuiltModel(model_json, flatten(model), flatten_frozen(model))
 
 
-def _completed(given: str, settings: "ModelSettings", precision: str, code: OwnCode | None) -> str:
+def _complete_json(given: str, settings: "ModelSettings", precision: str, code: OwnCode | None) -> str:
     """Load a model's JSON and serialise it again, with all defaults and the precision. Raises ModelError."""
     described = load_model(given)
     if precision != "float32":
@@ -118,7 +118,7 @@ def _completed(given: str, settings: "ModelSettings", precision: str, code: OwnC
     return text
 
 
-def _loaded_code(settings: "ModelSettings") -> OwnCode | None:
+def _load_code(settings: "ModelSettings") -> OwnCode | None:
     code = permit_own_code(settings)
     if code is not None:
         code.load()
@@ -126,7 +126,7 @@ def _loaded_code(settings: "ModelSettings") -> OwnCode | None:
     return code
 
 
-def _called(
+def _call_user_function(
     settings: "ModelSettings", function: str, input_shape: InputShape, outputs: Outputs, code: OwnCode | None
 ) -> Any:
     """Return the model that the user's function makes.
@@ -135,7 +135,7 @@ def _called(
     """
     made = call_builder(function, input_shape, outputs, None if code else settings.python_folder)
     if code is not None and not made.built:
-        guarded(f"the model {type(made).__name__}", lambda: made(_inputs(input_shape)))
+        run_guarded(f"the model {type(made).__name__}", lambda: made(_inputs(input_shape)))
     return made
 
 
@@ -190,7 +190,7 @@ def _inputs(shape: InputShape) -> Any:
     return {name: keras.Input(one, name=name) for name, one in shape.items()}
 
 
-def _limited(model: Any, settings: "ModelSettings", drawn_layers: Sequence[str], code: OwnCode | None) -> Any:
+def _limit_training(model: Any, settings: "ModelSettings", drawn_layers: Sequence[str], code: OwnCode | None) -> Any:
     """Limit training to the layers that the job names, and return the model rebuilt from its JSON. Raises ModelError.
 
     With `lora` and no `train`, `drawn_layers`, those without given weights, are trained as well: frozen at random
@@ -244,7 +244,7 @@ def json_in_file(settings: "ModelSettings") -> str | None:
         return text  # not JSON: the caller, who loads it, reports that
 
 
-def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outputs, task: str) -> str:
+def _make_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outputs, task: str) -> str:
     in_file = json_in_file(settings)
     if in_file is not None:
         return in_file

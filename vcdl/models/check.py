@@ -59,7 +59,7 @@ def check_model(
     _check_precision(model)
     _check_inputs(input_shapes(model), input_shape)
     ends = _ends(model, training, task, tasks)
-    optimizer, losses = _made(training, [end.output for end in ends.values()])
+    optimizer, losses = _build_optimizer_and_losses(training, [end.output for end in ends.values()])
     # MovingMoments looks at the optimizer's variables, which exist only after this.
     optimizer.build(model.trainable_variables)
     MovingMoments(optimizer, training)
@@ -119,7 +119,7 @@ def _check_end(end: _End, loss: Any, y: Array) -> None:
         _check_probabilities(end.layer, loss)
 
 
-def _made(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]]:
+def _build_optimizer_and_losses(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]]:
     """Return optimizer and losses. Raises JobError with a line for each name unknown to Keras, also of metrics."""
     makers = [
         partial(make_optimizer, training.optimizer, training.learning_rate),

@@ -8,7 +8,7 @@ import numpy as np
 from vcdl.client.compile import make_metrics
 from vcdl.data.rows import Array
 from vcdl.errors import JobError, ModelError, one_line
-from vcdl.models.measuring import compared_with
+from vcdl.models.measuring import labels_to_compare
 from vcdl.wire.inputs import InputShape
 from vcdl.wire.workunit import Named
 
@@ -62,7 +62,7 @@ def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any,
     import keras
 
     outputs = tuple(end.shape[1:])
-    labels = keras.ops.convert_to_tensor(compared_with(y[: len(predicted)], end))
+    labels = keras.ops.convert_to_tensor(labels_to_compare(y[: len(predicted)], end))
     try:
         loss(labels, predicted)
     except Exception as error:  # Keras and its backends each raise their own exceptions
@@ -76,7 +76,7 @@ def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any,
         # tried.
         why = _misfit_of_one(metric) if outputs == (1,) else _misfit_of_several(metric, y)
         why = why or _misfit_of_probabilities(metric, is_logits, y)
-        problems.append(why or _tried(metric, labels, predicted))
+        problems.append(why or _try_metric(metric, labels, predicted))
     if any(problems):
         raise JobError("\n".join(f"training > metrics: {why}" for why in problems if why))
 
@@ -128,7 +128,7 @@ def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | No
     return None
 
 
-def _tried(metric: Any, labels: Any, predicted: Any) -> str | None:
+def _try_metric(metric: Any, labels: Any, predicted: Any) -> str | None:
     """Return why a metric cannot measure these outputs; None if it can."""
     shapes = [tuple(one.shape[1:]) for one in (predicted, labels)]
     try:

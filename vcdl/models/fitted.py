@@ -8,7 +8,7 @@ import numpy as np
 
 from vcdl.client.batches import steps_of
 from vcdl.client.metrics import metric_name
-from vcdl.client.model import checked_config, load_model
+from vcdl.client.model import load_model, parse_config
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.class_weights import with_class_weights
 from vcdl.data.dataset import Dataset
@@ -43,7 +43,7 @@ class Fitted:
     training: Training
 
 
-def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
+def build_fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
     """Build the job's model for a data set, and check that they fit.
 
     Args:
@@ -65,7 +65,9 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
         model = with_scaled_output(model, dataset, normalisation)
     training = job.training_on(normalisation)
     tasks = {output.name: output.task for output in job.data.outputs or ()}
-    check_model(model.json, training, dataset.input_shape, _compared(dataset, normalisation), job.data.task, tasks)
+    check_model(
+        model.json, training, dataset.input_shape, _comparison_values(dataset, normalisation), job.data.task, tasks
+    )
     dataset = with_class_weights(dataset, job.training.class_weight)
     shards = cut_into_shards(dataset, job.data, job.seed)  # raises if they cannot be cut, before anything is written
     _check_steps(job, min(map(len, shards)))
@@ -83,7 +85,7 @@ def _check_steps(job: "Job", samples: int) -> None:
         )
 
 
-def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
+def _comparison_values(dataset: Dataset, normalisation: Normalisation) -> Array:
     """Return labels to compare outputs with, including the highest class, which the data's labels may lack."""
     if dataset.predicts_itself:
         # Shape and range are all that the check needs of an autoencoder's targets, so three samples with the extremes
@@ -104,7 +106,7 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
 
 def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisation:
     """Return the normalisation of each input that the job asks for; none for inputs of integers."""
-    whole = integer_inputs(checked_config(model.json))
+    whole = integer_inputs(parse_config(model.json))
     names = dataset.x_train.dtype.names or ("",)
     if job.data.normalise not in ("auto", "none") and all(name in whole for name in names):
         raise JobError(

@@ -56,7 +56,7 @@ def footprint_of(model: Any) -> Footprint:
     for layer in getattr(model, "operations", model.layers):  # only a functional model has operations between layers
         outputs = sum(_size(output.shape) for output in _outputs(layer))
         kernels = sum(math.prod(weight.shape) for weight in getattr(layer, "weights", ()) if len(weight.shape) > 1)
-        places = max((math.prod(_known(output.shape[1:-1])) for output in _outputs(layer)), default=1)
+        places = max((math.prod(_fill_unknown(output.shape[1:-1])) for output in _outputs(layer)), default=1)
         # Gradients pass from the end back to the first trained layer. Frozen layers before it need the forward pass
         # only.
         is_trained = is_trained or bool(getattr(layer, "trainable_weights", ()))
@@ -74,8 +74,8 @@ def _outputs(layer: Any) -> list[Any]:
 
 
 def _size(shape: tuple[int | None, ...]) -> int:
-    return math.prod(_known(shape[1:]))
+    return math.prod(_fill_unknown(shape[1:]))
 
 
-def _known(shape: tuple[int | None, ...]) -> list[int]:
+def _fill_unknown(shape: tuple[int | None, ...]) -> list[int]:
     return [length or 1 for length in shape]

@@ -19,7 +19,7 @@ import numpy as np
 
 from vcdl.client.model import SIZE_LIMIT_BYTES
 from vcdl.errors import ModelError, one_line
-from vcdl.wire.npz_form import NpzError, NpzFile, opened_npz
+from vcdl.wire.npz_form import NpzError, NpzFile, open_npz
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.weights.h5"
@@ -37,7 +37,7 @@ _COUNTS = re.compile(r"expected (\d+) variables, but received (\d+) variables")
 
 def read_keras_json(path: Path) -> str:
     """Return the architecture in a `.keras` file, unchecked. Raises ModelError."""
-    with _opened_keras(path) as archive:
+    with _open_keras(path) as archive:
         member = archive.getinfo(_CONFIG)
         if member.file_size > SIZE_LIMIT_BYTES:
             raise ModelError(f"{path}: its {_CONFIG} has {member.file_size} bytes, {SIZE_LIMIT_BYTES} are allowed")
@@ -52,7 +52,7 @@ def load_given_weights(model: Any, path: Path) -> None:
     elif path.suffix == _SUFFIX:
         with tempfile.TemporaryDirectory(prefix="vcdl-weights-") as folder:
             extracted = Path(folder) / _WEIGHTS
-            with _opened_keras(path) as archive, archive.open(_WEIGHTS) as packed, extracted.open("wb") as file:
+            with _open_keras(path) as archive, archive.open(_WEIGHTS) as packed, extracted.open("wb") as file:
                 # The size in the archive's directory is checked before anything is unpacked: a few kilobytes may claim
                 # to be many gigabytes.
                 if archive.getinfo(_WEIGHTS).file_size > _NUMBER_BYTES * _most_numbers(model):
@@ -90,7 +90,7 @@ def _check_finite(model: Any, origin: str) -> None:
 
 
 @contextmanager
-def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_keras(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -102,7 +102,7 @@ def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _load_h5(model: Any, path: Path, shown: Path) -> None:
     try:
-        variables, numbers = _saved_variables(path, shown)
+        variables, numbers = _count_variables(path, shown)
         layers = model._flatten_layers()  # each wrapped layer too: SpectralNormalization stores its kernel twice
         surplus = variables - sum(len(own._trainable_variables + own._non_trainable_variables) for own in layers)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # TypeError: names that are not text
@@ -127,7 +127,7 @@ def _most_numbers(model: Any) -> int:
     return _NUMBERS_MORE + _TIMES * int(model.count_params())
 
 
-def _saved_variables(path: Path, shown: Path) -> tuple[int, int]:
+def _count_variables(path: Path, shown: Path) -> tuple[int, int]:
     """Count what a file of Keras stores for the layers.
 
     Returns:
@@ -174,7 +174,7 @@ def _load_npz(model: Any, path: Path) -> None:
     weights = model.weights
     names = [weight.path for weight in weights]
     try:
-        with opened_npz(path) as file:
+        with open_npz(path) as file:
             if set(file.names) == {f"arr_{number}" for number in range(len(names))}:  # np.savez(f, *get_weights())
                 names = [f"arr_{number}" for number in range(len(names))]
             _check_names(names, file, path)

@@ -41,7 +41,7 @@ class PresetModel:
 def preset_model(folder: Path, input_shape: InputShape, outputs: Outputs, task: str) -> PresetModel:
     """Build a preset's model for the data of a job. Raises ModelError."""
     source = preset_task(folder, input_shape, outputs, task)
-    made, variables = _traced(source, input_shape, task)
+    made, variables = _trace_model(source, input_shape, task)
     if task == "sequence" or _classes_in(folder) == outputs:
         return PresetModel(made, ())
     # KerasHub loads none of a task's weights when it is asked for another number of classes, but those of its backbone.
@@ -109,7 +109,7 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
     shapes = {str(tensor.name): tuple(tensor.shape[1:]) for tensor in model.inputs}
     input_shape: InputShape = shapes if len(shapes) > 1 else next(iter(shapes.values()))
     source = preset_task(base, input_shape, int(model.outputs[0].shape[-1]), task)
-    made, variables = _traced(source, input_shape, task)
+    made, variables = _trace_model(source, input_shape, task)
     trained = {weight.path: weight for weight in model.weights}
     # Paths alone would also fit a preset of the same depth with other widths.
     if made.count_params() != model.count_params() or set(trained) != set(variables):
@@ -153,7 +153,7 @@ def _in_config(file: Path, key: str) -> Any:
         return None
 
 
-def _traced(source: Any, input_shape: InputShape, task: str) -> tuple[Any, dict[str, Any]]:
+def _trace_model(source: Any, input_shape: InputShape, task: str) -> tuple[Any, dict[str, Any]]:
     """Return the model to train, and the variables of KerasHub's model by the paths of its weights."""
     shapes = _shapes(source, input_shape)
     made, variables = trace(source, shapes)
@@ -184,7 +184,7 @@ def _with_ends(made: Any, source: Any, input_shape: InputShape, task: str) -> An
         only = next(iter(given)) if len(given) == 1 else _TOKENS
         inputs = {only: _input(given[only])}
     # Mask and segments follow from the tokens, so they need not be in the shards (docs/decisions/143).
-    values = {name: inputs[name] if name in inputs else _derived(name, inputs, source) for name in given}
+    values = {name: inputs[name] if name in inputs else _derive_input(name, inputs, source) for name in given}
     converter = getattr(getattr(source, "preprocessor", None), "image_converter", None)
     if converter is not None:
         name, image = next(iter(values.items()))
@@ -206,7 +206,7 @@ def _number(value: Any, default: float) -> Any:
     return default if value is None else np.asarray(value).tolist()
 
 
-def _derived(name: str, inputs: Mapping[str, Any], source: Any) -> Any:
+def _derive_input(name: str, inputs: Mapping[str, Any], source: Any) -> Any:
     """Return the value that the preset's packer gives a single text for an input that the data lack."""
     from keras import ops
 

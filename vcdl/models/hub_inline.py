@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from vcdl.client.allowed import LEFT_OUT
-from vcdl.client.model import checked_config, load_model
+from vcdl.client.model import load_model, parse_config
 from vcdl.errors import ModelError, one_line
-from vcdl.models.hub_ops import Batch, replaced, symbolic_operations
+from vcdl.models.hub_ops import Batch, replace_function, symbolic_operations
 
 PACKAGE = "keras_hub"
 _CURE = "choose another backbone (docs/kerashub.md)"
@@ -41,7 +41,7 @@ def holds_hub_layers(model: Any) -> bool:
     return any(map(_is_hub, model._flatten_layers()))
 
 
-def inlined(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+def inline_model(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """Return a model of Keras' own layers with the same weights and predictions.
 
     Args:
@@ -66,8 +66,8 @@ def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[
             traced = keras.Model(as_given(inputs), outputs, name=model.name)
             text = traced.to_json()
         except Exception as error:  # of Keras, of every kind
-            raise _refused(model, error) from error
-        checked_config(text)
+            raise _inline_error(model, error) from error
+        parse_config(text)
         sources = {layer.name: tracer.source_variables(layer) for layer in traced.layers}
     # From here on the model is the one that a client builds, and the comparison below is about this one.
     made = load_model(text)
@@ -101,7 +101,7 @@ def _is_hub(layer: Any) -> bool:
     return type(layer).__module__.partition(".")[0] == PACKAGE
 
 
-def _refused(layer: Any, error: Exception) -> ModelError:
+def _inline_error(layer: Any, error: Exception) -> ModelError:
     return ModelError(f"{_kind(layer)} cannot be made of Keras' own layers ({_short(error)}): {_CURE}")
 
 
@@ -146,7 +146,7 @@ class _Trace:
                 return trace._call(layer, args, kwargs)
             return trace._real(layer, *args, **kwargs)
 
-        with replaced(keras.layers.Layer, "__call__", call), symbolic_operations(self._batch):
+        with replace_function(keras.layers.Layer, "__call__", call), symbolic_operations(self._batch):
             yield
 
     def call_model(self, model: Any, inputs: list[Any]) -> Any:
@@ -172,7 +172,7 @@ class _Trace:
         activation = _foreign_activation(layer)
         if not any(isinstance(part, keras.KerasTensor) for part in keras.tree.flatten((args, kwargs))):
             args = tuple(map(self._batch.symbolic, args))  # else what it computes from its weights would be a constant
-        outputs = self._run(self._copied(layer), *args, **kwargs)
+        outputs = self._run(self._copy_layer(layer), *args, **kwargs)
         if isinstance(layer, keras.layers.EinsumDense):
             outputs = _with_sizes(outputs, layer.equation, args[0].shape)
         return outputs if activation is None else activation(outputs)
@@ -188,7 +188,7 @@ class _Trace:
         finally:
             self._inside = False
 
-    def _copied(self, layer: Any) -> Any:
+    def _copy_layer(self, layer: Any) -> Any:
         """Return an unbuilt copy of a layer of Keras' own: one built for any length would not learn the length here."""
         import keras
 
@@ -233,7 +233,7 @@ class _Trace:
         except ModelError:
             raise
         except Exception as error:  # of the layer, of every kind
-            raise _refused(layer, error) from error
+            raise _inline_error(layer, error) from error
         finally:
             layer.__dict__.update(kept)
             self._around.pop()

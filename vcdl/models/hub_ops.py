@@ -39,7 +39,7 @@ class Batch:
         """Return a constant as a symbolic tensor, so that results become nodes and no larger constants."""
         return _plus(value, self._zero)
 
-    def repeated(self, value: Any, axis: int = 0) -> Any:
+    def repeat(self, value: Any, axis: int = 0) -> Any:
         """Repeat a tensor over the batch along an axis whose size is 1."""
         zeros = _ops().reshape(self._zeros, tuple(-1 if at == axis else 1 for at in range(len(value.shape))))
         return _plus(value, zeros)
@@ -84,15 +84,15 @@ def symbolic_operations(batch: Batch) -> Iterator[None]:
     with ExitStack() as stack:
         for name, replace in _REPLACED.items():
             real = getattr(keras.ops, name)
-            stack.enter_context(replaced(keras.ops, name, partial(replace, batch, real)))
+            stack.enter_context(replace_function(keras.ops, name, partial(replace, batch, real)))
         # Layers use this function to choose operations of TensorFlow, which take no symbolic tensors, before
         # `keras.ops`.
-        stack.enter_context(replaced(keras.config, "backend", partial(str, "numpy")))
+        stack.enter_context(replace_function(keras.config, "backend", partial(str, "numpy")))
         yield
 
 
 @contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replace_function(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Replace a function within the block."""
     real = getattr(owner, name)
     setattr(owner, name, value)
@@ -128,11 +128,11 @@ def _grown(batch: Batch, x: Any, sizes: tuple[Any, ...]) -> Any:
     x = _ops().reshape(x, (*(1,) * (len(sizes) - len(x.shape)), *x.shape))
     for axis, size in enumerate(sizes):
         if x.shape[axis] == 1 and size != 1:
-            x = batch.repeated(x, axis) if _is_batch(size) else _ops().repeat(x, size, axis=axis)
+            x = batch.repeat(x, axis) if _is_batch(size) else _ops().repeat(x, size, axis=axis)
     return x
 
 
-def _filled(batch: Batch, real: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
+def _fill(batch: Batch, real: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
     sizes = _sizes(shape)
     if not any(map(_is_batch, sizes)) and math.prod(sizes) <= _SMALL:
         return real(shape, *args, **kwargs)
@@ -149,12 +149,12 @@ def _tile(batch: Batch, real: Callable[..., Any], x: Any, repeats: Any) -> Any:
     times: Sequence[Any] = _sizes(repeats)
     x = real(x, tuple(1 if _is_batch(n) else n for n in times))
     for axis, n in enumerate(times):
-        x = batch.repeated(x, axis) if _is_batch(n) else x
+        x = batch.repeat(x, axis) if _is_batch(n) else x
     return x
 
 
 def _repeat(batch: Batch, real: Callable[..., Any], x: Any, repeats: Any, axis: Any = None) -> Any:
-    return batch.repeated(x, axis or 0) if _is_batch(repeats) else real(x, repeats, axis=axis)
+    return batch.repeat(x, axis or 0) if _is_batch(repeats) else real(x, repeats, axis=axis)
 
 
 def _triangle(_batch: Batch, real: Callable[..., Any], x: Any, k: int = 0) -> Any:
@@ -179,9 +179,9 @@ _REPLACED: dict[str, Callable[..., Any]] = {
     "shape": _shape,
     "reshape": _reshape,
     "broadcast_to": _broadcast_to,
-    "ones": _filled,
-    "zeros": _filled,
-    "full": _filled,
+    "ones": _fill,
+    "zeros": _fill,
+    "full": _fill,
     "arange": _arange,
     "tile": _tile,
     "repeat": _repeat,

@@ -79,10 +79,10 @@ def integer_inputs(config: Mapping[str, Any]) -> dict[str, IntegerInput]:
     layers = _input_layers(config["config"])
     # A single input has no name in the data, whatever the model calls it.
     if config["class_name"] != "Functional" or len(layers) < 2:
-        found = {"": (_input_dtype(config), _reached(config)[0])}
+        found = {"": (_input_dtype(config), _find_embeddings(config)[0])}
     else:
         names = [str(layer["name"]) for layer in layers]
-        reached = {name: _reached_in_graph(config["config"], {name})[0] for name in names}
+        reached = {name: _find_embeddings_in_graph(config["config"], {name})[0] for name in names}
         found = {name: (_dtype(layer), reached[name]) for name, layer in zip(names, layers, strict=True)}
     return {
         name: IntegerInput(dtype, tuple(dict.fromkeys(lookups)))
@@ -110,27 +110,27 @@ def _dtype(layer: Mapping[str, Any]) -> str:
     return str(dtype["config"]["name"] if isinstance(dtype, Mapping) else dtype)
 
 
-def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
+def _find_embeddings(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
     """Return the embeddings that a layer's input reaches, and whether its output still contains the same numbers."""
     kind, config = part["class_name"], part["config"]
     if kind in _LOOKUPS:
         return [(str(config["name"]), int(config["input_dim"]))], False
     if kind == "TimeDistributed":
-        return _reached(config["layer"])
+        return _find_embeddings(config["layer"])
     if kind == "Sequential":
         found: list[tuple[str, int]] = []
         for layer in config["layers"]:
-            more, goes_on = _reached(layer)
+            more, goes_on = _find_embeddings(layer)
             found += more
             if not goes_on:
                 return found, False
         return found, True
     if kind == "Functional":
-        return _reached_in_graph(config, {layer["name"] for layer in _input_layers(config)})
+        return _find_embeddings_in_graph(config, {layer["name"] for layer in _input_layers(config)})
     return [], kind == "InputLayer" or kind in _KEEPS_NUMBERS
 
 
-def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
+def _find_embeddings_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
     """Return the embeddings that the inputs reach, and whether an output still contains the inputs' numbers."""
     found: list[tuple[str, int]] = []
     # The calls of layers whose output contains the inputs' numbers unchanged.
@@ -141,7 +141,7 @@ def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list
         for layer in config["layers"]:
             for call, node in enumerate(layer["inbound_nodes"]):
                 if (layer["name"], call) not in same and same & set(_sources(node)):
-                    more, goes_on = _reached(layer)
+                    more, goes_on = _find_embeddings(layer)
                     found += more
                     same |= {(layer["name"], call)} if goes_on else set()
     outputs = {(name, call) for name, call in _histories(config["output_layers"])}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from vcdl.client.allowed import QUANTIZED
 from vcdl.client.model import load_model
 from vcdl.client.parts import KEY as PARTS
-from vcdl.client.parts import cheap_collections, described, is_int8, quantize
+from vcdl.client.parts import cheap_collections, is_int8, model_to_json, quantize
 from vcdl.errors import ModelError
-from vcdl.models.trained import layers_with_weights, named_layers
+from vcdl.models.trained import find_layers, layers_with_weights
 
 if TYPE_CHECKING:
     from vcdl.job.model import LoraSettings
@@ -28,7 +28,7 @@ def enable_lora(model: Any, settings: "LoraSettings") -> None:
     A layer that is frozen as a whole, such as attention, is trained in the parts that get matrices, and in no others.
     Without patterns, the layers that are trained already keep their kernels: matrices would freeze them.
     """
-    chosen = named_layers("model > lora > layers", model, settings.layers or ("*",), inside=True)
+    chosen = find_layers("model > lora > layers", model, settings.layers or ("*",), inside=True)
     # A pattern such as `*` also names layers that Keras cannot adapt, which is no mistake.
     chosen = {number: layer for number, layer in chosen.items() if hasattr(layer, "enable_lora")}
     every = layers_with_weights(model)
@@ -112,11 +112,11 @@ def freeze_adapted(plain: Any, model: Any) -> None:
             ours.trainable = False
 
 
-def merged(model: Any) -> Any:
+def merge(model: Any) -> Any:
     """Return a plain float32 model that predicts the same, with A·B added to each kernel."""
     if not is_adapted(model):
         return model
-    plain = load_model(json.dumps(_without(json.loads(described(model)))), draws_weights=False)
+    plain = load_model(json.dumps(_without(json.loads(model_to_json(model)))), draws_weights=False)
     for ours, theirs in zip(plain._flatten_layers(), model._flatten_layers(), strict=True):
         if is_int8(theirs):  # Keras would round the sum to int8 again and lose A·B
             _copy_dequantized(ours, theirs)

@@ -51,10 +51,10 @@ def as_compared(y: Any, model: Any) -> Any:
         return y
     ends = output_tensors(model)
 
-    return each(lambda name, labels: compared_with(labels, ends[name] if name else model.outputs[0]), y)
+    return each(lambda name, labels: labels_to_compare(labels, ends[name] if name else model.outputs[0]), y)
 
 
-def compared_with(labels: Array, end: Any) -> Array:
+def labels_to_compare(labels: Array, end: Any) -> Array:
     """Return the labels of one symbolic output as metrics compare them."""
     return labels.reshape(-1, 1) if labels.ndim == 1 and tuple(end.shape[1:]) == (1,) else labels
 

@@ -81,7 +81,7 @@ class _GraphMeter:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._size = sum(math.prod(weight.shape) for weight in trained_weights(model))
-        self._set, self._reset, self._step = _traced_set(model), _traced_reset(model), _traced_step(model)
+        self._set, self._reset, self._step = _trace_set(model), _trace_reset(model), _trace_step(model)
         self._is_built = False
 
     def set(self, vector: Vector) -> None:
@@ -105,7 +105,7 @@ class _GraphMeter:
         return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}
 
 
-def _traced_set(model: Any) -> Any:
+def _trace_set(model: Any) -> Any:
     """Return a graph that sets the weights from a vector of shape (n,)."""
     import tensorflow as tf
 
@@ -121,14 +121,14 @@ def _traced_set(model: Any) -> Any:
     return set_weights
 
 
-def _traced_reset(model: Any) -> Any:
+def _trace_reset(model: Any) -> Any:
     """Return a graph that resets the loss and the metrics."""
     import tensorflow as tf
 
     return tf.function(model.reset_metrics, autograph=False)
 
 
-def _traced_step(model: Any) -> Any:
+def _trace_step(model: Any) -> Any:
     """Return a graph that adds a batch to the measures since the last reset."""
     import tensorflow as tf
 

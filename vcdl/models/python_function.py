@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.errors import ModelError
-from vcdl.job.users_function import failed, users_function
+from vcdl.job.users_function import user_code_error, users_function
 from vcdl.wire.inputs import InputShape, Outputs
 
 
@@ -17,7 +17,7 @@ def call_builder(name: str, input_shape: InputShape, outputs: Outputs, folder: P
         try:
             model = function(*arguments)
         except (Exception, SystemExit) as error:  # the user's function may fail in any way
-            raise failed(name, error, ModelError) from error
+            raise user_code_error(name, error, ModelError) from error
     import keras
 
     if not isinstance(model, keras.Model):

@@ -97,7 +97,7 @@ def trial_lengths(
     return tuple(lengths)
 
 
-def found_boost(
+def find_boost(
     trainer: "Trainer",
     training: "TrainingSettings",
     begin: "Vector",
@@ -131,19 +131,19 @@ def found_boost(
         FileUnavailable: A shard cannot be read.
     """
 
-    def prepared(length: int, orders: int) -> tuple["Array", "Array", Losses]:
+    def prepare(length: int, orders: int) -> tuple["Array", "Array", Losses]:
         """Return targets, the orders of the samples, shape (orders, samples), and the function that trains on them."""
         trained = length * training.batches_a_step * training.batch_size
         samples = _some_of(shards, normalisation, orders * trained)
         passes = math.ceil(orders * trained / len(samples.y))
         order = np.concatenate([rng.permutation(len(samples.y)) for _ in range(passes)])[: orders * trained]
-        x, y, weights = samples.loaded()
+        x, y, weights = samples.load()
         return y, order.reshape(orders, -1), partial(_losses, trainer, training, begin, seed, x, weights)
 
     for length in lengths:
         enough = _LEARNT if length == lengths[-1] else _BELIEVED
         rng = np.random.default_rng([seed, length * training.batches_a_step])
-        y, orders, losses = prepared(length, _ORDERS)
+        y, orders, losses = prepare(length, _ORDERS)
         tried = [losses(y, orders[:1], factor) for factor in _FACTORS]
         last = np.nan_to_num([each for _, each in tried], nan=math.inf, posinf=math.inf)
         best = int(np.argmin(last))
@@ -152,7 +152,9 @@ def found_boost(
             return _FACTORS[0], RateTrial.CHOSE
         if last[best] > enough * tried[0][0]:
             continue
-        _, by_shares = losses(_mixed(y, orders[:1], training.batch_size, rng), orders[:1], _FACTORS[best])
+        _, by_shares = losses(
+            _shuffle_within_batches(y, orders[:1], training.batch_size, rng), orders[:1], _FACTORS[best]
+        )
         if last[best] > enough * by_shares:
             continue
         finalists = np.argsort(last, kind="stable")[:_FINALISTS]
@@ -161,7 +163,7 @@ def found_boost(
         return _FACTORS[finalists[int(np.argmin(np.nan_to_num(means, nan=math.inf)))]], RateTrial.CHOSE
     if length < _LENGTHS[-1]:
         return USUAL_BOOST, RateTrial.UNDECIDED
-    y, orders, losses = prepared(_DUEL, 1)
+    y, orders, losses = prepare(_DUEL, 1)
     (_, lowest), (_, usual) = (losses(y, orders, factor) for factor in (_FACTORS[0], USUAL_BOOST))
     return USUAL_BOOST if usual * _LEARNT <= lowest else _FACTORS[0], RateTrial.UNDECIDED
 
@@ -187,7 +189,7 @@ def _losses(
     return float(np.mean([each[:judged] for each in losses])), float(np.mean([each[-judged:] for each in losses]))
 
 
-def _mixed(y: "Array", orders: "Array", batch_size: int, rng: np.random.Generator) -> "Array":
+def _shuffle_within_batches(y: "Array", orders: "Array", batch_size: int, rng: np.random.Generator) -> "Array":
     """Return the targets, shuffled within each batch.
 
     All that a model can learn from these is how common each target is. Until a trial has learnt more than that, all its
@@ -208,7 +210,7 @@ def _some_of(shards: Sequence[Path], normalisation: Normalisation, most: int) ->
     for path in shards[:most]:
         whole = read_samples(path, normalisation)
         places = np.arange(0, len(whole.y), max(1, len(whole.y) // from_each))
-        parts.append(whole.taken(places))  # a copy: the data set need not fit into memory
+        parts.append(whole.take(places))  # a copy: the data set need not fit into memory
     weights = [part.weights for part in parts if part.weights is not None]
     return Samples(
         np.concatenate([part.x for part in parts]),

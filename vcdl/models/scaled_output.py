@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vcdl.client.model import TARGET_SCALE, load_model, output_tensors
-from vcdl.client.parts import described
+from vcdl.client.parts import model_to_json
 from vcdl.data.dataset import Dataset
 from vcdl.data.rows import Array, first_of
 from vcdl.models.build import BuiltModel
@@ -48,7 +48,7 @@ def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Norma
     layer = keras.layers.Rescaling(deviation.tolist(), mean.tolist(), name=TARGET_SCALE)
     inputs = plain.inputs[0] if isinstance(plain, keras.Sequential) else plain.input
     scaled = keras.Model(inputs, layer(plain.outputs[0]), name=plain.name)
-    return replace(model, json=described(scaled))
+    return replace(model, json=model_to_json(scaled))
 
 
 def _ends_linear(model: Any) -> bool:

@@ -12,13 +12,13 @@ _HINT = 300
 
 def train_only(model: Any, patterns: Sequence[str]) -> None:
     """Train the layers that a pattern names, and freeze all others. Raises ModelError for one that names none."""
-    named = named_layers("model > train", model, patterns)
+    named = find_layers("model > train", model, patterns)
     model.trainable = True  # sets the flags of models inside it, too, which would freeze their layers
     for layer in layers_with_weights(model):
         layer.trainable = id(layer) in named
 
 
-def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool = False) -> Mapping[int, Any]:
+def find_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool = False) -> Mapping[int, Any]:
     """Return the layers with weights that patterns name, by `id(layer)`.
 
     Args:

@@ -95,10 +95,10 @@ def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x
         is_finite = np.isfinite(trained @ trained)
     # The check of uploads refuses negative second moments, so every subtask of such a job would fail.
     if not is_finite or any(part.min() < 0 for part in squares):
-        raise diverged(training, x)
+        raise divergence_error(training, x)
 
 
-def diverged(training: "TrainingSettings", x: Array) -> JobError:
+def divergence_error(training: "TrainingSettings", x: Array) -> JobError:
     """Return the error for settings whose first steps end in weights that float32 cannot compute with.
 
     Args:

@@ -267,7 +267,7 @@ class PoolGrid(FolderGrid):
         idle = [pilot for pilot in welcome if not pilot.tasks]
         for pilot in sorted(idle, key=lambda pilot: pilot.since_s):  # the longest idle first: few subtasks are shared
             if not self._waiting:
-                self._take_from_another()
+                self._reclaim_unstarted()
             if self._waiting:
                 self._give_next(pilot)
         for pilot in welcome:
@@ -292,7 +292,7 @@ class PoolGrid(FolderGrid):
                 if quick is not None and self._give(self._pilots[quick], late.workunit):
                     idle.remove(quick)
 
-    def _take_from_another(self) -> None:
+    def _reclaim_unstarted(self) -> None:
         """Move an unstarted task from a busy pilot's mailbox back into the queue, for an idle pilot."""
         for pilot in self._pilots.values():
             if len(pilot.tasks) > 1 and (back := pilot.take_back()) in pilot.tasks:

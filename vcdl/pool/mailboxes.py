@@ -153,7 +153,7 @@ class Mailbox:
     def take_back(self) -> str:
         """Withdraw the next task; return its workunit, or "" if there is none or the pilot was faster."""
         back = self.path / "back.json"
-        task = _read(back, Assignment) if _moved(self._next, back) else None
+        task = _read(back, Assignment) if _try_move(self._next, back) else None
         return "" if task is None else task.workunit
 
     def do_without(self, workunit: str) -> None:
@@ -175,7 +175,7 @@ class Mailbox:
         """Create the mailbox."""
         self.path.mkdir()
 
-    def taken(self) -> Assignment | None:
+    def taken_task(self) -> Assignment | None:
         """Return the task that was taken and has no result yet, or None if there is none."""
         return _read(self._taken, Assignment)
 
@@ -183,11 +183,11 @@ class Mailbox:
         """Take the next task and return it, or None if there is none."""
         # The rename is the claim: if the run takes the task back at the same moment, exactly one of the two renames
         # succeeds.
-        if self._next.name not in _names_now(self.path) or not _moved(self._next, self._taken):
+        if self._next.name not in _names_now(self.path) or not _try_move(self._next, self._taken):
             return None
         return _read(self._taken, Assignment)
 
-    def dropped(self) -> str:
+    def dropped_workunit(self) -> str:
         """Return the workunit that is no longer wanted, or "" if there is none."""
         if "drop.json" not in _names_now(self.path):
             return ""
@@ -300,7 +300,7 @@ class PoolFolder:
                 # Move it before reading: a heartbeat that arrives later is another file, and stays. Use a new name:
                 # a folder that cannot be removed must not block a later heartbeat.
                 read = folder / secrets.token_hex(8)
-                if not _moved(heartbeats / name, read):
+                if not _try_move(heartbeats / name, read):
                     continue
                 message = _read(read, Message) if suffix == ".json" and is_pilot(pilot) else None
                 discard(read)
@@ -344,7 +344,7 @@ def pour(source: IO[bytes], part: Path) -> bool:
 def _names_now(folder: Path) -> list[str]:
     """Return the names in a folder, changing it first so that network file systems do not answer from a cache."""
     one, other = folder / ".look.0", folder / ".look.1"
-    if not _moved(one, other) and not _moved(other, one):
+    if not _try_move(one, other) and not _try_move(other, one):
         with suppress(FileExistsError):  # made by another thread, or a link that must not be followed
             one.touch(exist_ok=False)
     return os.listdir(folder)
@@ -385,7 +385,7 @@ def _deliver(update: Path, target: Path) -> None:
         update.unlink()
 
 
-def _moved(source: Path, target: Path) -> bool:
+def _try_move(source: Path, target: Path) -> bool:
     try:
         source.rename(target)
     except FileNotFoundError:

@@ -62,7 +62,7 @@ class PilotMailbox(Protocol):
 
     def make(self) -> None: ...
     def take(self) -> Assignment | None: ...
-    def dropped(self) -> str: ...
+    def dropped_workunit(self) -> str: ...
     def end(self, workunit: str, update: Path | str | None) -> bool: ...
     def forget(self, workunit: str) -> None: ...
 
@@ -150,9 +150,9 @@ class Pilot:
         try:
             goes_on = self._visit(self.clock())
         except OSError as error:
-            self.say(self._tries.failed(f"{error.filename or self.pool.where}: {error.strerror or error}"))
+            self.say(self._tries.record_failure(f"{error.filename or self.pool.where}: {error.strerror or error}"))
             return self._is_patient(self.clock())
-        self._tries.succeeded()
+        self._tries.record_success()
         return goes_on
 
     # -- the worker
@@ -242,7 +242,7 @@ class Pilot:
                 task = mailbox.take()
                 if task is not None:
                     self._begin(task)
-            elif self._task is not None and mailbox.dropped() == self._task.workunit:
+            elif self._task is not None and mailbox.dropped_workunit() == self._task.workunit:
                 self._forget("the run no longer wants it")
                 mailbox.forget(self._task.workunit)
         except FileNotFoundError:

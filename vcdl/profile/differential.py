@@ -25,7 +25,7 @@ from vcdl.profile.stalls import ALONE, COLD, LOOP, RUNS, TOGETHER, WARM
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.run import Run
-from vcdl.run.staging import staged
+from vcdl.run.staging import stage
 from vcdl.wire.workunit import WorkunitName
 
 WORKER = "vcdl.profile.worker"
@@ -157,7 +157,7 @@ class _Bench:
         yield TOGETHER, self._train(self._workers, itertools.repeat(self._in_memory, every))
         yield WARM, self._train(self._workers, self._shards(every))
         if self._can_evict:
-            yield COLD, self._train(self._workers, self._evicted(every))
+            yield COLD, self._train(self._workers, self._evict_shards(every))
         yield LOOP, self._train_in_loop(every)
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class _Bench:
 
     def _submit(self, shard: Path) -> str:
         name = WorkunitName(self.run.name, next(self._numbers), 0, 0, 0)
-        item = replace(staged(self.run, name, 1.0), shard=shard, params=self._params)
+        item = replace(stage(self.run, name, 1.0), shard=shard, params=self._params)
         self._grid.submit([item])
         return item.workunit.name
 
@@ -233,7 +233,7 @@ class _Bench:
     def _shards(self, count: int) -> Iterator[Path]:
         return itertools.islice(itertools.cycle(self.run.shard_files), count)
 
-    def _evicted(self, count: int) -> Iterator[Path]:
+    def _evict_shards(self, count: int) -> Iterator[Path]:
         for shard in self._shards(count):
             _evict(shard)
             yield shard

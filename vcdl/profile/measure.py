@@ -11,7 +11,7 @@ from vcdl.journal.events import Recorded, UpdateApplied, VersionEvaluated
 from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_locally
 from vcdl.profile.stages import RunProfile
-from vcdl.run.finding import shown
+from vcdl.run.finding import display_path
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.reading import journal_of
@@ -37,7 +37,7 @@ class _PauseAfterSubtasks(RunObserver):
             self._folder.stop_request.touch()
 
 
-def measured_run(folder: RunFolder) -> RunProfile:
+def profile_run(folder: RunFolder) -> RunProfile:
     """Return the profile of a run, also while it runs.
 
     Raises:
@@ -47,12 +47,12 @@ def measured_run(folder: RunFolder) -> RunProfile:
         profile = RunProfile.of(() if journal is None else journal.stream())
     if not profile.by_host:
         raise RunFolderError(
-            f"{shown(folder.path)} has no applied upload: leave it out, and some subtasks are measured here"
+            f"{display_path(folder.path)} has no applied upload: leave it out, and some subtasks are measured here"
         )
     return profile
 
 
-def measured_here(job: Job) -> RunProfile:
+def profile_here(job: Job) -> RunProfile:
     """Return the profile of the job's first subtasks, for at most MOST_S.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vcdl.planner.forecast import MODEL_ERROR, Work
 from vcdl.planner.throughput import HostType, Servers, Subtask
 from vcdl.profile.stages import AWAY, FOLD, OF_HOST, ONCE, SERVER, TRAIN, RunProfile, StageSums
-from vcdl.report.wording import grouped
+from vcdl.report.wording import group_digits
 
 _HALF_FREE = 0.2
 """Busy fraction below which a slot is not counted as one, because it was hardly used."""
@@ -43,7 +43,9 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
     found = []
     for _, hosts in sorted(classes.items(), reverse=True):
         usual = statistics.median(speeds[host] for host in hosts)
-        found.append(HostClass(f"{grouped(usual) if usual >= 100 else f'{usual:.3g}'} samples/s", tuple(sorted(hosts))))
+        found.append(
+            HostClass(f"{group_digits(usual) if usual >= 100 else f'{usual:.3g}'} samples/s", tuple(sorted(hosts)))
+        )
     silent = tuple(sorted(host for host in profile.hosts if profile.total([host]).subtasks and host not in speeds))
     return [*found, HostClass("speed unknown", silent)] if silent else found
 

@@ -9,7 +9,7 @@ from vcdl.profile.advice import Advice
 from vcdl.profile.measured_hosts import HostClass, host_classes
 from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
 from vcdl.report.plot import new_figure, round_step, save
-from vcdl.report.wording import aligned, duration, plural
+from vcdl.report.wording import align_columns, duration, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
     lines = [advice.words(), ""] if advice is not None else []
     columns = [("all", whole)]
     if len(classes) > 1:
-        columns += [(_named(one), profile.total(one.hosts)) for one in classes[:_COLUMNS]]
+        columns += [(_host_names(one), profile.total(one.hosts)) for one in classes[:_COLUMNS]]
     epochs = profile.epochs
     if len(epochs) > 1:
         columns += [(f"epoch {epoch}", profile.by_epoch[epoch]) for epoch in _ends(epochs)]
@@ -46,7 +46,7 @@ def beside_lines(profiles: Mapping[str, RunProfile]) -> list[str]:
 
 def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
     """Return the figures for programs."""
-    classes = {_named(one): _figures(profile.total(one.hosts)) for one in host_classes(profile)}
+    classes = {_host_names(one): _figures(profile.total(one.hosts)) for one in host_classes(profile)}
     return {
         "advice": None if advice is None else advice.words(),
         "change": None if advice is None or advice.change is None else vars(advice.change),
@@ -72,7 +72,7 @@ def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
     above.set_xlabel("epoch")
     above.set_title(title)
     for axes in below:
-        _draw(axes, [(_named(one), profile.total(one.hosts)) for one in classes])
+        _draw(axes, [(_host_names(one), profile.total(one.hosts)) for one in classes])
     handles, labels = above.get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right upper", fontsize="small")
     save(figure, output)
@@ -103,7 +103,7 @@ def _table(columns: Sequence[tuple[str, StageSums]]) -> list[str]:
             rows.append([stage, *(_cell(sums, stage) for _, sums in columns), MEANINGS[stage]])
     rows.append(["together", *(f"{sums.mean_s():.2f} s" for _, sums in columns), "from its creation to its fold"])
     rows.append(["subtasks", *(str(sums.subtasks) for _, sums in columns), ""])
-    return aligned(rows)
+    return align_columns(rows)
 
 
 def _cell(sums: StageSums, stage: str) -> str:
@@ -132,7 +132,7 @@ def _figures(sums: StageSums) -> dict[str, Any]:
     return {"subtasks": sums.subtasks, "turnaround_s": round(sums.mean_s(), 4), "stages_s": stages}
 
 
-def _named(one: HostClass) -> str:
+def _host_names(one: HostClass) -> str:
     names = printable(one.hosts[0]) if len(one.hosts) == 1 else plural(len(one.hosts), "host")
     return f"{names}, {one.name}"
 

@@ -8,7 +8,7 @@ from typing import Any
 from vcdl.profile.differential import Measured
 from vcdl.profile.stalls import FETCH, INTERCONNECT, MEANINGS, NETWORK, PREPARE, RUNS, SERVER, Stall, greatest
 from vcdl.report.plot import new_figure, save
-from vcdl.report.wording import aligned, plural
+from vcdl.report.wording import align_columns, plural
 
 _CURES = {
     INTERCONNECT: "try a lower `grid > workers` with a higher `grid > threads`",
@@ -56,9 +56,9 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
         stall_sentence(measured, found),
         "",
         f"{head[0]:<8}  {head[1]}",
-        *aligned(body),
+        *align_columns(body),
         "",
-        *aligned(rows),
+        *align_columns(rows),
         *([] if FETCH in shown else unmeasured),
         *(unsteady if spread > _UNSTEADY else []),
     ]

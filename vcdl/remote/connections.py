@@ -30,7 +30,7 @@ def connections_file() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "vcdl" / "connections.json"
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     """Return a service's address without a slash at its end.
 
     Raises:
@@ -83,7 +83,7 @@ def connection_of(name: str) -> ServiceConnection:
             f"there is no service {name!r} ({', '.join(known) or 'none is known'}): `vcdl login URL` adds one"
         )
     # Checked again, because the file can be edited, and a token must never be sent unencrypted.
-    return ServiceConnection(name, checked_url(known[name]["url"]), known[name]["token"])
+    return ServiceConnection(name, check_url(known[name]["url"]), known[name]["token"])
 
 
 def machine_key() -> str:

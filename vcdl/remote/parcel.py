@@ -106,7 +106,7 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
         # The function's keys are removed, because it was called here and its result is sent.
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}
         values["model"]["keras"] = "model.keras"
-        path, drawn_layers = _built(job, folder)
+        path, drawn_layers = _build_model(job, folder)
         if drawn_layers and job.model.lora is not None and job.model.train is None:
             values["model"]["train"] = list(drawn_layers)  # the service cannot see which weights the preset lacked
         yield "model.keras", path
@@ -123,7 +123,7 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
             yield name, path
 
 
-def _built(job: Job, folder: Path) -> tuple[Path, tuple[str, ...]]:
+def _build_model(job: Job, folder: Path) -> tuple[Path, tuple[str, ...]]:
     """Build the model of a submitter's function or preset.
 
     Returns:

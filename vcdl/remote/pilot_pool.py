@@ -71,7 +71,7 @@ class RemotePool:
 
     def file_identity(self, path: str) -> str:
         """Return a text that changes when the file at this path of the run changes."""
-        with self._opened(path, "0-0") as answer:
+        with self._open(path, "0-0") as answer:
             return f"{self.where}\0{path}\0{answer.headers.get('etag')}"
 
     def copy(self, path: str, part: Path) -> bool:
@@ -83,7 +83,7 @@ class RemotePool:
         """
         begin = part.stat().st_size if part.exists() else 0
         # The last byte that is here is requested again, because a request behind the end of a file would be refused.
-        with self._opened(path, f"{max(0, begin - 1)}-") as answer:
+        with self._open(path, f"{max(0, begin - 1)}-") as answer:
             # The answer is the whole file: a proxy ignored the range, or the copy is longer than the file.
             if answer.status != HTTPStatus.PARTIAL_CONTENT:
                 part.unlink(missing_ok=True)
@@ -98,9 +98,9 @@ class RemotePool:
         return True
 
     @contextmanager
-    def _opened(self, path: str, span: str) -> Iterator[Any]:
+    def _open(self, path: str, span: str) -> Iterator[Any]:
         try:
-            with self.client.opened(self._path(f"files/{path}"), span) as answer:
+            with self.client.open_part(self._path(f"files/{path}"), span) as answer:
                 yield answer
         except DataError as error:
             raise FileNotFoundError(errno.ENOENT, str(error), path) from error
@@ -138,7 +138,7 @@ class RemoteMailbox:
             task = self._ask("POST", "/task")["task"]
             return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)  # text that can be written
 
-    def dropped(self) -> str:
+    def dropped_workunit(self) -> str:
         """Return the workunit that is no longer wanted; empty if there is none."""
         with _understood(self.pool):
             return str(self._ask("GET", "/dropped")["workunit"])

@@ -206,7 +206,7 @@ class ServiceClient:
         self._fetch(f"/jobs/{quote(name, safe='')}/files/{file}", output)
 
     def _fetch(self, path: str, output: Path) -> None:
-        with self._opened("GET", path) as answer, whole_file(output) as part:
+        with self._open("GET", path) as answer, whole_file(output) as part:
             with part.open("wb") as sink:
                 shutil.copyfileobj(answer, sink)
             size = answer.headers.get("content-length")
@@ -217,7 +217,7 @@ class ServiceClient:
         """Submit a job whose data were sent, wait while it is in the service's queue, and return its name.
 
         Args:
-            sent: The job, as the method `sent` returned it.
+            sent: The job, as the method `send` returned it.
             key: Idempotency key: two calls with the same key submit one job. Empty: a random key.
             waits: Called with the job's place in the queue whenever that changes; 0 while the job is checked.
         """
@@ -230,7 +230,7 @@ class ServiceClient:
             time.sleep(_WAIT_S)
         return str(answer["job"])
 
-    def sent(self, parcel: Parcel, progress: Progress = lambda _sent, _all: None) -> dict[str, Any]:
+    def send(self, parcel: Parcel, progress: Progress = lambda _sent, _all: None) -> dict[str, Any]:
         """Send those chunks of a job's files that the service lacks, and return the job as `submit` accepts it.
 
         Args:
@@ -259,9 +259,9 @@ class ServiceClient:
             yield len(content)
 
     @contextmanager
-    def opened(self, path: str, span: str) -> Iterator[Any]:
+    def open_part(self, path: str, span: str) -> Iterator[Any]:
         """Open a part of a file, such as `100-`. If the status is not 206, the answer is the whole file."""
-        with self._opened("GET", path, headers={"Range": f"bytes={span}"}) as answer:
+        with self._open("GET", path, headers={"Range": f"bytes={span}"}) as answer:
             try:
                 yield answer
             except http.client.HTTPException as error:
@@ -280,7 +280,7 @@ class ServiceClient:
         while True:
             tried += 1
             try:
-                with self._opened(method, path, body, headers) as answer:
+                with self._open(method, path, body, headers) as answer:
                     text = answer.read()
                 return _Answer(json.loads(text) if text else {})
             except GridUnavailable as error:
@@ -294,7 +294,7 @@ class ServiceClient:
             except (ValueError, TypeError, RecursionError) as error:
                 raise GridError(f"{self.name} {_NO_SERVICE}") from error
 
-    def _opened(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+    def _open(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         is_bytes = isinstance(body, bytes)
         data = body if is_bytes or body is None else json.dumps(body).encode()
         kind = "application/octet-stream" if is_bytes else "application/json"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vcdl.errors import printable
 from vcdl.files.atomic import whole_file
 from vcdl.report.plot import new_figure
-from vcdl.report.wording import grouped
+from vcdl.report.wording import group_digits
 
 MOST_CLASSES = 1000
 """Classes of the largest matrix that is counted: a file of 2 MB."""
@@ -96,7 +96,7 @@ class ConfusionMatrix:
         axes.set_yticks(range(size), names, fontsize=_FONT)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
-        words = f"{grouped(self.counts.sum())} samples, accuracy {self.accuracy:.4g}"
+        words = f"{group_digits(self.counts.sum())} samples, accuracy {self.accuracy:.4g}"
         axes.set_title(f"{title}\n{words}", fontsize=_FONT + 1)
         # Cells of 0 stay empty, so that the eye finds the mistakes.
         if size <= _MOST_NUMBERED:

@@ -58,7 +58,7 @@ def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Itera
 
 
 @contextmanager
-def announced(text: str, stream: IO[str]) -> Iterator[None]:
+def announce(text: str, stream: IO[str]) -> Iterator[None]:
     """Show a message while the block prepares something; on a terminal, erase it at the end."""
     from rich.console import Console
 

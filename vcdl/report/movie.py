@@ -29,7 +29,7 @@ from vcdl.journal.history import JobHistory
 from vcdl.report.axes import DAY_S, round_values, time_ticks
 from vcdl.report.progress import measured_words
 from vcdl.report.subtask_stream import Fate, Span, SubtaskStream, by_host, side_by_side
-from vcdl.report.wording import duration, grouped
+from vcdl.report.wording import duration, group_digits
 from vcdl.wire.workunit import WorkunitName
 
 FRAMES = 200
@@ -206,11 +206,11 @@ class _Recording:
             for bar in self._bars(hosts[host], _ROWS_TOP + row_height * row, row_height)
         ]
         step = math.ceil(len(bars) / _SPANS)
-        left_out = [f"{len(rows)} of {grouped(len(names))} hosts"] * (len(rows) < len(names))
+        left_out = [f"{len(rows)} of {group_digits(len(names))} hosts"] * (len(rows) < len(names))
         left_out += [f"one of {step} of their subtasks"] * (step > 1)
         bottom = _ROWS_TOP + row_height * len(rows) + _FOLDS
         legend = [*_legend(kinds, f"Shown: {' and '.join(left_out)}" if left_out else "", bottom + 46)]
-        title = f"{printable(name)}: {grouped(len(self.given))} subtasks on {grouped(len(names))} hosts"
+        title = f"{printable(name)}: {group_digits(len(self.given))} subtasks on {group_digits(len(names))} hosts"
         title += "" if history.stop else ", under way"
         shapes = [
             Label(20, 26, title, "title"),
@@ -258,10 +258,10 @@ class _Recording:
     def _counters(self) -> Iterator[Label]:
         """Yield each number where it changes, and the labels below."""
         monitor = self.history.monitor
-        words = {"running time": {at: self._elapsed(at / FRAMES * self.end_s) for at in range(FRAMES + 1)}}
+        words = {"running time": {at: self._elapsed_text(at / FRAMES * self.end_s) for at in range(FRAMES + 1)}}
         for label, times in self.counted.items():
-            words[label] = {self._frame(time_s): grouped(number) for number, time_s in enumerate(times, 1)}
-        if measured := self._measured():
+            words[label] = {self._frame(time_s): group_digits(number) for number, time_s in enumerate(times, 1)}
+        if measured := self._finite_measures():
             values = {self._frame(time_s): measured_words(value, monitor) for time_s, value in measured}
             words[printable(monitor.name)] = {0: "–"} | values
         for column, (label, changes) in enumerate(words.items()):
@@ -269,16 +269,16 @@ class _Recording:
             for frame, number in ({0: "0"} | changes).items():
                 yield Label(20 + COLUMN * column, _NUMBERS, number, "number", frame)
 
-    def _elapsed(self, time_s: float) -> str:
+    def _elapsed_text(self, time_s: float) -> str:
         is_long = self.end_s > 2 * DAY_S
         return f"{time_s // DAY_S:.0f} d {time_s % DAY_S // 3600:.0f} h" if is_long else duration(time_s)
 
-    def _measured(self) -> list[tuple[float, float]]:
+    def _finite_measures(self) -> list[tuple[float, float]]:
         values = [(time_s, self.history.monitor.value(event)) for time_s, event in self.evaluated]
         return [(time_s, value) for time_s, value in values if math.isfinite(value)]
 
     def _curve(self) -> Iterator[Stroke | Label]:
-        points = self._measured()
+        points = self._finite_measures()
         if not points:
             return
         low, high = min(value for _, value in points), max(value for _, value in points)
@@ -328,7 +328,7 @@ def _legend(kinds: dict[str, int], note: str, y: float) -> Iterator[Stroke | Lab
     for kind in KINDS:
         if kind not in kinds and kind != Fate.AT_WORK:  # it appears in every movie, though not in the last frame
             continue
-        words = f"{grouped(kinds[kind])} {KINDS[kind][0]}" if kind in kinds else KINDS[kind][0]
+        words = f"{group_digits(kinds[kind])} {KINDS[kind][0]}" if kind in kinds else KINDS[kind][0]
         width = 34 + _LETTER * len(words)
         x, y = (x, y) if x + width < WIDTH else (20.0, y + _LINE)
         is_mark = kind in (INTERRUPTED, RESTORED)

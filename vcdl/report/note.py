@@ -38,7 +38,7 @@ class RunNote:
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
-    def changed(self, text: str | None, tags: Sequence[str], untags: Sequence[str]) -> "RunNote":
+    def with_changes(self, text: str | None, tags: Sequence[str], untags: Sequence[str]) -> "RunNote":
         """Return the note with another text, unless it is None, with more tags and without others.
 
         Raises:

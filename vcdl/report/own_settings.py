@@ -13,7 +13,7 @@ from vcdl.job import Job
 
 def own_settings(job: Job) -> dict[str, tuple[str, str]]:
     """Return settings that differ from the defaults: key → value and default as text, passwords masked."""
-    return {key: (_shown(value), _shown(default)) for key, value, default in _differing(job, None, "")}
+    return {key: (_format_value(value), _format_value(default)) for key, value, default in _differing(job, None, "")}
 
 
 def _differing(section: BaseModel, usual: object, at: str) -> Iterator[tuple[str, Any, Any]]:
@@ -30,7 +30,7 @@ def _differing(section: BaseModel, usual: object, at: str) -> Iterator[tuple[str
             yield f"{at}{field.alias or name}", value, default
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)

@@ -7,7 +7,7 @@ from typing import Any
 from vcdl.planner.forecast import ChoiceForecast, Recommendation
 from vcdl.planner.spot_market import HELD, OutcomeRange
 from vcdl.report.plot import new_figure, save
-from vcdl.report.wording import aligned, duration, grouped
+from vcdl.report.wording import align_columns, duration, group_digits
 
 
 def plan_lines(
@@ -42,7 +42,7 @@ def plan_lines(
         ranges = between(one.wall_s, duration), between(one.usd, usd)
         row = [mark, one.choice.name, time, ranges[0], money, ranges[1], f"{one.kept:.0%}", one.speed.limit]
         rows.append([*row, f"{one.speed.staleness:.0f}"])
-    lines += ["", *aligned(rows, left=range(len(rows[0]))), ""]
+    lines += ["", *align_columns(rows, left=range(len(rows[0]))), ""]
     lines.append("* recommended, · on the front: nothing is both faster and cheaper")
     return [*lines, *(f"not known: {one}" for one in unknown)]
 
@@ -104,7 +104,7 @@ def _figures(one: ChoiceForecast) -> dict[str, Any]:
 
 def _words(one: ChoiceForecast) -> str:
     money = f" for {usd(one.usd.median)} ({between(one.usd, usd)})" if one.usd.high > 0 else ""
-    speed = f"{grouped(one.speed.samples_per_s)} samples/s"
+    speed = f"{group_digits(one.speed.samples_per_s)} samples/s"
     return f"{time_words(one.wall_s.median)} ({between(one.wall_s, duration)}){money}, {speed}"
 
 

@@ -22,7 +22,7 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.monitor import MIN, EpochDetail, Monitor
 from vcdl.report.measures import Report
-from vcdl.report.wording import duration, grouped, plural
+from vcdl.report.wording import duration, group_digits, plural
 from vcdl.wire.task import LOSS
 from vcdl.wire.workunit import WorkunitName
 
@@ -229,7 +229,7 @@ def speed_words(report: Report, now_s: float) -> str:
     rates = report.rates(now_s)
     if rates is None:
         return "not known before the second update"
-    return f"{rates.updates_s:.2f} updates/s, {grouped(rates.samples_s)} samples/s"
+    return f"{rates.updates_s:.2f} updates/s, {group_digits(rates.samples_s)} samples/s"
 
 
 def staleness_words(report: Report) -> str:
@@ -242,7 +242,7 @@ def staleness_words(report: Report) -> str:
 def count_words(report: Report) -> str:
     """Return `137 done, 1 lost, 0 refused, 1 retried`."""
     return (
-        f"{grouped(report.totals.applied)} done, {report.totals.failed} lost, {report.totals.refused} refused, "
+        f"{group_digits(report.totals.applied)} done, {report.totals.failed} lost, {report.totals.refused} refused, "
         f"{report.retried} retried"
     )
 
@@ -260,7 +260,9 @@ def lost_words(report: Report) -> str:
     """Return `3 of 160 updates, 1.9 %: the store is eventual`."""
     applied = report.totals.applied
     percent = 100 * report.totals.lost / max(1, applied)
-    return f"{grouped(report.totals.lost)} of {grouped(applied)} updates, {percent:.1f} %: the store is eventual"
+    return (
+        f"{group_digits(report.totals.lost)} of {group_digits(applied)} updates, {percent:.1f} %: the store is eventual"
+    )
 
 
 def rollback_words(report: Report) -> str:
@@ -268,8 +270,8 @@ def rollback_words(report: Report) -> str:
     rollbacks, applied = report.history.rollbacks, report.totals.applied
     last = rollbacks[-1]
     return (
-        f"{plural(len(rollbacks), 'time')}, {grouped(report.rolled_back_updates)} of {grouped(applied)} updates "
-        f"are dropped; the last time from version {last.version - 1} to {last.to}"
+        f"{plural(len(rollbacks), 'time')}, {group_digits(report.rolled_back_updates)} of {group_digits(applied)} "
+        f"updates are dropped; the last time from version {last.version - 1} to {last.to}"
     )
 
 

@@ -12,7 +12,7 @@ from vcdl.journal.events import FINAL_SPLITS
 from vcdl.journal.monitor import MAX, Monitor
 from vcdl.report.measures import Report
 from vcdl.report.summary import as_json, summary_of
-from vcdl.report.wording import duration, grouped, size
+from vcdl.report.wording import duration, group_digits, size
 
 _UNKNOWN = "–"
 _GAP = 2
@@ -81,7 +81,7 @@ def comparison_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 def setting_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     """Return the rows of the settings: the kind of run, and the settings that differ."""
-    settings = [(key, list(map(_shown, values))) for key, values in differing_settings(runs).items()]
+    settings = [(key, list(map(_format_value, values))) for key, values in differing_settings(runs).items()]
     return [("kind", [run.kind for run in runs]), *settings]
 
 
@@ -133,10 +133,10 @@ def result_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     for split in FINAL_SPLITS:
         finals = _measure_rows(reports, _finals(reports, split))
         rows += [(f"at the end, {split.removeprefix('final_')}", [""] * len(runs)), *finals] if finals else []
-    return [*rows, *_shown_totals(runs)]
+    return [*rows, *_totals_rows(runs)]
 
 
-def _shown_totals(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
+def _totals_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     changed = [run.changed or _UNKNOWN for run in runs]
     totals = [run.report.totals for run in runs]
     means = [run.report.staleness_mean for run in runs]
@@ -145,8 +145,8 @@ def _shown_totals(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
         ("running time", [f"{duration(run.report.wall_s)}{'' if run.has_wall_clock else ' virtual'}" for run in runs]),
         *([("changed on the way", changed)] if {*changed} != {_UNKNOWN} else []),
         ("learning rate used, at most", rates),
-        ("updates", [grouped(total.applied) for total in totals]),
-        ("failed, refused", [f"{grouped(total.failed)}, {grouped(total.refused)}" for total in totals]),
+        ("updates", [group_digits(total.applied) for total in totals]),
+        ("failed, refused", [f"{group_digits(total.failed)}, {group_digits(total.refused)}" for total in totals]),
         ("staleness", [_UNKNOWN if mean is None else f"{mean:.1f}" for mean in means]),
         ("downloads", [size(total.bytes_down) for total in totals]),
         ("uploads", [size(total.bytes_up) for total in totals]),
@@ -177,7 +177,7 @@ def _finals(reports: Sequence[Report], split: str) -> list[_Measures]:
 def _by_measure(measures: Sequence[_Measures]) -> dict[str, list[float | None]]:
     """Return the measures that any run has, each with its value in each run."""
     names = dict.fromkeys(name for one in measures for name in one)
-    return {name: [_known(one.get(name)) for one in measures] for name in names}
+    return {name: [_finite_or_none(one.get(name)) for one in measures] for name in names}
 
 
 def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
@@ -189,11 +189,11 @@ def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     return flat
 
 
-def _known(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return printable(_setting(value)) or _UNKNOWN
 
 

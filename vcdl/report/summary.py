@@ -35,7 +35,7 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         "accuracy": {
             "validation": _accuracy(report.final_validation),
             "test": _accuracy(report.final_test),
-            "best_validation": _known(best.measures.get(ACCURACY)) if best else None,
+            "best_validation": _finite_or_none(best.measures.get(ACCURACY)) if best else None,
         },
         "monitor": {"name": report.monitor.name, "mode": report.monitor.mode},
         "metrics": {
@@ -66,7 +66,7 @@ def as_json(value: Any) -> str:
 
 
 def _accuracy(evaluated: VersionEvaluated | None) -> float | None:
-    return _known(evaluated.accuracy) if evaluated else None
+    return _finite_or_none(evaluated.accuracy) if evaluated else None
 
 
 def _measures(evaluated: VersionEvaluated | None) -> dict[str, float | None] | None:
@@ -74,21 +74,21 @@ def _measures(evaluated: VersionEvaluated | None) -> dict[str, float | None] | N
 
 
 def _values(measures: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: _known(value) for name, value in measures.items()}
+    return {name: _finite_or_none(value) for name, value in measures.items()}
 
 
 def _epoch(detail: EpochDetail) -> dict[str, Any]:
     return {
         "epoch": detail.epoch,
-        "mean": _known(detail.mean),
-        "min": _known(detail.min),
-        "max": _known(detail.max),
+        "mean": _finite_or_none(detail.mean),
+        "min": _finite_or_none(detail.min),
+        "max": _finite_or_none(detail.max),
         "wall_s": detail.wall_s,
-        "train_loss": _known(detail.train_loss),
+        "train_loss": _finite_or_none(detail.train_loss),
         "metrics": _values(detail.measures),
     }
 
 
-def _known(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     """Return the value; None if it is not finite, which JSON cannot express."""
     return value if value is not None and math.isfinite(value) else None

@@ -25,7 +25,7 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes / 1024:.1f} GiB"
 
 
-def grouped(number: float) -> str:
+def group_digits(number: float) -> str:
     """Return a whole number in groups of three: `4 972 746`."""
     return f"{number:,.0f}".replace(",", " ")
 
@@ -35,7 +35,7 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
     """Format rows of equal length as a table; align columns in `left`, and the last one, left, and all others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = {*left, len(widths) - 1}

@@ -12,7 +12,7 @@ from vcdl.yaml_schema.section import Section
 Shape = Literal["linear", "cosine"]
 
 
-def between(first: float, last: float, share: float, shape: Shape) -> float:
+def interpolate(first: float, last: float, share: float, shape: Shape) -> float:
     """Interpolate from `first` at share 0 to `last` at share 1.
 
     The cosine is slow at both ends and fast in the middle.
@@ -32,4 +32,4 @@ class Ramp(Section):
         """Return the value at update `number`, counted from 1, of a job of `updates` updates."""
         share = (number - 1) / max(1, updates - 1)
         # Numbers may exceed `updates`, because a restored store skips some.
-        return between(self.from_, self.to, min(1.0, max(0.0, share)), self.schedule)
+        return interpolate(self.from_, self.to, min(1.0, max(0.0, share)), self.schedule)

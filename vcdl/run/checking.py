@@ -18,7 +18,7 @@ from vcdl.planner.pace import Pace
 from vcdl.report.wording import plural, size
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import usable_kinds
-from vcdl.run.store_claim import asked_settings
+from vcdl.run.store_claim import requested_settings
 from vcdl.stores.exposure import exposures
 from vcdl.stores.open import check_usable
 from vcdl.stores.settings import PASSWORD_VARIABLE
@@ -89,7 +89,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     # This comes before the imports, which take seconds, so that errors in the job file and the store are reported
     # immediately.
     job, elsewhere = load_job(job_file, overrides), load_job(job_file, overrides, SMALL_FLEET)
-    store = asked_settings(job, RunFolder(Path(job.name)))
+    store = requested_settings(job, RunFolder(Path(job.name)))
     check_usable(store)
     with unneeded_hidden():
         import keras  # noqa: F401
@@ -97,7 +97,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
-    from vcdl.models.fitted import fitted
+    from vcdl.models.fitted import build_fitted
     from vcdl.models.footprint import WORKER_BACKEND_BYTES, footprint_of
     from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.rate_trial import trial_lengths
@@ -105,7 +105,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.run.results import start_of
 
     dataset = load_data_with_model_classes(job, partial(load_dataset, seed=job.seed))
-    fit = fitted(job, dataset, start_of(job))
+    fit = build_fitted(job, dataset, start_of(job))
     model = load_model(fit.model.json)
     # A client builds the same trainer, so what it refuses is refused here first.
     trainer = Trainer(fit.model.json, fit.training, fit.model.frozen)
@@ -153,7 +153,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
                 note for cut in cuts.values() for note in _notes(len(dataset.x_train) // cut.data.shards, cut.training)
             ),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
-            *_shown_passwords(job_file, job, overrides),
+            *_password_warnings(job_file, job, overrides),
         ),
         kept_bytes=job.stop.epochs * most_shards * kept_bytes if job.keeps_uploads else 0,
         memory_bytes=memory_bytes,
@@ -228,7 +228,7 @@ def _worker_notes(job: Job) -> Iterator[str]:
         )
 
 
-def _shown_passwords(job_file: Path, job: Job, overrides: Sequence[str]) -> Iterator[str]:
+def _password_warnings(job_file: Path, job: Job, overrides: Sequence[str]) -> Iterator[str]:
     _, password = split_password(job.store.url or "")
     if not password:
         return

@@ -12,7 +12,7 @@ from vcdl.errors import JobError, RunFolderError, folder_errors
 from vcdl.errors.backoff import wait_until
 from vcdl.journal.events import RunReopened, SettingsChanged
 from vcdl.journal.journal import Journal
-from vcdl.run.finding import shown
+from vcdl.run.finding import display_path
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, read_report
 
@@ -39,7 +39,7 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
     # other one has stopped.
     if not wait_until(lambda: folder.running_pid != pid, timeout_s):
         raise RunFolderError(
-            f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
+            f"process {pid} still runs {display_path(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
             f"wait longer with --timeout, or end it with `kill {pid}`"
         )
     folder.stop_request.unlink(missing_ok=True)
@@ -86,8 +86,8 @@ def _take_back(folder: RunFolder, timeout_s: float) -> bool:
         return False
     if not wait_until(lambda: read_report(folder).history.paused, timeout_s):
         raise RunFolderError(
-            f"{shown(folder.path)} has been asked to stop, but the project's work generator has not reacted within "
-            f"{timeout_s:g} s: it will do so once it runs (bin/start starts it) and can process the job: "
+            f"{display_path(folder.path)} has been asked to stop, but the project's work generator has not reacted "
+            f"within {timeout_s:g} s: it will do so once it runs (bin/start starts it) and can process the job: "
             "see log_HOST/vcdl_work_generator.log"
         )
     return True
@@ -144,21 +144,22 @@ def _check_changes(folder: RunFolder, job: "Job", asked: Sequence[str]) -> None:
     for key in asked:
         if key not in allowed:
             why = _WHY_EPOCHS if key == _EPOCHS else f"only {', '.join(allowed)}; {_WHY}"
-            raise JobError(f"{key} cannot be changed in {shown(folder.path)}: {why}")
+            raise JobError(f"{key} cannot be changed in {display_path(folder.path)}: {why}")
     if is_finished(folder) and not read_report(folder).is_given_up:
-        raise RunFolderError(f"{shown(folder.path)} is finished: there is nothing left to change")
+        raise RunFolderError(f"{display_path(folder.path)} is finished: there is nothing left to change")
     if not folder.kind.has_daemons and (pid := folder.running_pid) is not None:
         raise RunFolderError(
-            f"process {pid} runs {shown(folder.path)}: use `vcdl stop`, repeat this command, then use `vcdl resume`"
+            f"process {pid} runs {display_path(folder.path)}: use `vcdl stop`, repeat this command, then use `vcdl "
+            "resume`"
         )
     if _RATE in asked and job.is_for_strangers:
         raise JobError(
-            f"{_RATE} cannot be changed in {shown(folder.path)}: the bounds on strangers' uploads were measured at "
-            "the old rate; start a new run"
+            f"{_RATE} cannot be changed in {display_path(folder.path)}: the bounds on strangers' uploads were measured "
+            "at the old rate; start a new run"
         )
 
 
 def _flat(job: "Job") -> Mapping[str, Any]:
     """Return the settings by `section.key`."""
-    sections = {name: values for name, values in job.resolved().items() if isinstance(values, dict)}
+    sections = {name: values for name, values in job.to_plain_values().items() if isinstance(values, dict)}
     return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}

@@ -10,7 +10,7 @@ from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
 from vcdl.job.update import RULES
 from vcdl.report.wording import plural
-from vcdl.wire.inputs import InputShape, Outputs, count_of, shown_shape
+from vcdl.wire.inputs import InputShape, Outputs, count_of, format_shape
 from vcdl.wire.weights import Layout, frozen_places
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
 
@@ -163,14 +163,14 @@ def describe_job(job: "Job", start: Any = None) -> Description:
         rate=job.training.subtask_rate((), 0, 1.0).words(
             job.training.peak_rate, is_tried=job.training.tries_rates, has_moments=bool(layout.second_moments)
         ),
-        settings={section: values for section, values in job.resolved().items() if section in _SHOWN},
+        settings={section: values for section, values in job.to_plain_values().items() if section in _SHOWN},
         packages={"update": package} if (package := RULES.package(job.update.rule)) else {},
     )
 
 
 def model_ends(taken: InputShape, given: Outputs) -> tuple[str, str]:
     """Describe a model's input and output, for example as `samples of shape (28, 28)` and `10 outputs`."""
-    return f"samples of shape {shown_shape(taken)}", plural(count_of(given), "output")
+    return f"samples of shape {format_shape(taken)}", plural(count_of(given), "output")
 
 
 def _size(weights: Iterable[Any]) -> int:

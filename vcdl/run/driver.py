@@ -15,7 +15,7 @@ from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver
 from vcdl.report.measures import Report
 from vcdl.report.progress import setback_words
-from vcdl.run.finding import resume_hint, unfinished
+from vcdl.run.finding import resume_hint, unfinished_error
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import driven_kind
@@ -75,7 +75,7 @@ def note_pause(folder: RunFolder) -> None:
         journal.close()
 
 
-def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
+def failed_shard_error(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     """Return the error for a run that ended because a shard kept failing."""
     last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
     tried, look = f"a shard was tried {job.grid.tries} times and always failed", "see workers.log in the run's folder"
@@ -102,7 +102,7 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
 
 @contextmanager
-def discarded_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
+def discard_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
     """Remove a run's files if the block raises a VcdlError or an OSError before the run is prepared.
 
     The caller holds the folder's RunLock.
@@ -131,7 +131,7 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 
 
 @contextmanager
-def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
+def create_run(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
     """Create a new run in a folder, and yield the job as the run follows it, with the folder locked.
 
     If the block fails before the run is prepared, the run's files are removed.
@@ -145,8 +145,8 @@ def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
     # The folder has to exist before it can be locked, and must be locked before its content can be trusted.
     with RunLock(folder):
         if folder.job_file.exists():  # another process has started a run here meanwhile
-            raise unfinished(folder.path)
-        with discarded_if_refused(folder, is_new=is_new):
+            raise unfinished_error(folder.path)
+        with discard_if_refused(folder, is_new=is_new):
             # Write the kind before the job file: if the process is killed in between, the folder has no job, but never
             # a job of the wrong kind (decision 022).
             folder.create(kind)

@@ -24,7 +24,7 @@ def describe_error(error: Exception) -> tuple[str, ExitCode]:
         where = error.filename or "the disk"
         words = f"{where}: {error.strerror}; {file_cure(error)}, or choose another folder"
         return words, ExitCode.BAD_FOLDER
-    return _no_backend(error) or _damaged_byte_code(error) or _out_of_memory(error) or _bug(error)
+    return _no_backend(error) or _find_damaged_byte_code(error) or _out_of_memory(error) or _bug(error)
 
 
 def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
@@ -36,7 +36,7 @@ def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
     return f"Keras has no backend: {missing} is not installed; {cure}", ExitCode.BAD_MODEL
 
 
-def _damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
+def _find_damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
     """Find the `.pyc` file that a full disk truncated: Python fails on every later import of its module."""
     if not isinstance(error, EOFError):
         return None

@@ -21,7 +21,7 @@ _NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or s
 _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` starts one"
 
 
-def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
+def find_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
     """Return the run in a folder, or the project's job of that name; without a path, the newest running run.
 
     If no run is running, return the newest run.
@@ -84,7 +84,7 @@ def new_run(name: str) -> RunFolder:
             return RunFolder(path.resolve())
         folder = RunFolder(path)
         if folder.job_file.is_file() and not is_finished(folder):
-            raise unfinished(path)
+            raise unfinished_error(path)
     raise RunFolderError(f"no name is free for {name} below {RUNS}/: choose a folder with --out")
 
 
@@ -100,14 +100,14 @@ def folder_for(name: str, out: Path | None) -> RunFolder:
     if not holds_anything(out):
         return folder
     if folder.job_file.is_file() and not is_finished(folder):
-        raise unfinished(out)
+        raise unfinished_error(out)
     raise RunFolderError(f"{out} is not empty: choose another folder with --out")
 
 
-def unfinished(path: Path) -> RunFolderError:
+def unfinished_error(path: Path) -> RunFolderError:
     """Return the error that an unfinished run already uses the folder, with the command to resume it."""
     return RunFolderError(
-        f"{path} holds a run that is not finished: continue with `vcdl resume {quoted(path)}`, or choose another "
+        f"{path} holds a run that is not finished: continue with `vcdl resume {quote_path(path)}`, or choose another "
         "folder with --out"
     )
 
@@ -121,15 +121,15 @@ def holds_anything(path: Path) -> bool:
     return any(final_name(entry.name) not in ("run.lock", "host", "given") for entry in path.iterdir())
 
 
-def shown(path: Path) -> Path:
+def display_path(path: Path) -> Path:
     """Return the shortest form of a path that works on the command line here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def quoted(path: Path) -> str:
+def quote_path(path: Path) -> str:
     """Return a path as short as possible for a command, quoted for the shell where necessary."""
-    return shlex.quote(str(shown(path)))
+    return shlex.quote(str(display_path(path)))
 
 
 def resume_hint(folder: RunFolder) -> str:
@@ -138,7 +138,7 @@ def resume_hint(folder: RunFolder) -> str:
     Raises:
         RunFolderError: The run's kind is unknown.
     """
-    return folder.kind.how_to_resume(quoted(folder.path))
+    return folder.kind.how_to_resume(quote_path(folder.path))
 
 
 def _changed_s(folder: RunFolder) -> float:

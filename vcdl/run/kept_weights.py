@@ -25,7 +25,7 @@ from vcdl.stores import WeightStore
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.checksum import checksum_in
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import Layout, Vector, opened_weights, read_header, read_weights
+from vcdl.wire.weights import Layout, Vector, open_weights, read_header, read_weights
 from vcdl.wire.workunit import PLAIN, Transport
 
 _NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")
@@ -152,7 +152,7 @@ def is_whole(path: Path, size: int) -> bool:
     """
     room = np.empty(min(FOLD_BLOCK, size), np.float32)
     try:
-        with opened_weights(path, size) as file:
+        with open_weights(path, size) as file:
             for begin in range(0, size, FOLD_BLOCK):
                 file.read(begin, room[: size - begin])
     except WeightsFileError:

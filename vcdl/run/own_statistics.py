@@ -78,7 +78,7 @@ class OwnStatistics:
         """
         if not run.prepared.statistics_samples:
             return None
-        return cls(model, read_samples(run.folder.statistics_file, run.prepared.normalisation).loaded()[0])
+        return cls(model, read_samples(run.folder.statistics_file, run.prepared.normalisation).load()[0])
 
     def set(self) -> None:
         """Compute the statistics for the model's current weights, and set them in the model."""

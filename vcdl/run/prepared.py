@@ -85,7 +85,7 @@ class Prepared:
             prepared._check()
             return prepared
         except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _damaged(folder, repr(error)[:300]) from error
+            raise _damaged_error(folder, repr(error)[:300]) from error
         except OSError as error:
             raise unreadable(folder.prepared_file, error) from error
 
@@ -135,7 +135,7 @@ def _check_format(folder: RunFolder, raw: dict[str, Any]) -> None:
         )
 
 
-def _damaged(folder: RunFolder, what: str) -> RunFolderError:
+def _damaged_error(folder: RunFolder, what: str) -> RunFolderError:
     return RunFolderError(
         f"{folder.prepared_file} cannot be read ({what}): the run cannot continue; start another with --out"
     )

@@ -86,9 +86,9 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
     run = Run.open(folder)
-    model = trained_model(run, report.stop.version if report.stop else newest_version(folder))
+    model = load_trained_model(run, report.stop.version if report.stop else newest_version(folder))
     _write_model(run, model, folder.keras_file)
-    score = exported_score(folder, report)
+    score = compare_export(folder, report)
     if score is not None and not score.agrees:
         raise ModelError(
             f"{folder.keras_file} is not the model that was trained and measured: plain Keras gives it a loss of "
@@ -106,7 +106,7 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 
 
 def leave_confusion_matrix(run: Run, model: Any) -> None:
-    """Write confusion_matrix.csv, and a picture if classes are few, by `trained_model`'s model. Raises VcdlError."""
+    """Write confusion_matrix.csv, and a picture for few classes, by `load_trained_model`'s model. Raises VcdlError."""
     from vcdl.client.compile import make_loss, measures_itself
 
     if run.job.data.task not in HAS_CLASSES or measures_itself(model):
@@ -194,12 +194,12 @@ def export_preset(folder: RunFolder, output: Path, choose: Callable[[RunFolder],
 def _write_model(run: Run, model: Any, output: Path) -> None:
     from vcdl.client.compile import compile_model
     from vcdl.client.model import thaw_as_loaded
-    from vcdl.models.lora import freeze_adapted, merged
+    from vcdl.models.lora import freeze_adapted, merge
 
     if output.suffix == ".npz":
         _write_trained(run, model, output)
         return
-    plain = merged(model)
+    plain = merge(model)
     if output.name.endswith(WEIGHTS_ENDING):
         _write_weights(plain, output)
         return
@@ -232,7 +232,7 @@ def _write_weights(model: Any, output: Path) -> None:
             named.unlink(missing_ok=True)
 
 
-def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -> ExportedScore | None:
+def compare_export(folder: RunFolder, report: Report, *, on_all: bool = False) -> ExportedScore | None:
     """Compare a run's `model.keras` with its evaluator.
 
     Args:
@@ -257,10 +257,10 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
     if run.prepared.frozen is not None:
         collect()  # free the exported model: it may be large, and its layers refer to one another
     samples = measured.samples if on_all else min(measured.samples, _MOST_SAMPLES)
-    some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
+    some = read_samples(folder.validation_file, run.prepared.normalisation).take(slice(samples))
     evaluated = measured.loss
     if samples < measured.samples or run.job.model.code is not None:
-        trained = trained_model(run, measured.version)
+        trained = load_trained_model(run, measured.version)
         if measures_itself(trained):
             return None
         evaluated = _loss(trained, run, some)
@@ -294,13 +294,13 @@ def _loss(model: Any, run: Run, samples: Samples) -> float:
 
 def _for_keras(training: Training) -> Training:
     """Return the settings with only those metrics that plain Keras has."""
-    from vcdl.client.metrics import known_to_keras
+    from vcdl.client.metrics import keras_metrics
 
-    outputs = tuple(replace(output, metrics=known_to_keras(output.metrics)) for output in training.outputs)
-    return replace(training, metrics=known_to_keras(training.metrics), outputs=outputs)
+    outputs = tuple(replace(output, metrics=keras_metrics(output.metrics)) for output in training.outputs)
+    return replace(training, metrics=keras_metrics(training.metrics), outputs=outputs)
 
 
-def trained_model(run: Run, version: int) -> Any:
+def load_trained_model(run: Run, version: int) -> Any:
     """Return a run's own Keras model, which expects normalised samples, with a version's weights as evaluated.
 
     Raises:
@@ -332,7 +332,7 @@ def start_of(job: Job) -> Any:
             f"model > from: {run.folder.path} is not finished: wait for it, or continue with `vcdl resume`"
         )
     stop = read_report(run.folder).stop
-    return trained_model(run, newest_version(run.folder) if stop is None else stop.version)
+    return load_trained_model(run, newest_version(run.folder) if stop is None else stop.version)
 
 
 def best_version(folder: RunFolder) -> int:

@@ -21,7 +21,7 @@ from vcdl.run.frozen_job import open_frozen
 from vcdl.run.kept_weights import Bases, Downloads, Snapshots
 from vcdl.run.kind import RunKind
 from vcdl.run.prepared import Prepared
-from vcdl.run.store_claim import OWN_FOLDER, asked_settings, claimed_key, held_to
+from vcdl.run.store_claim import OWN_FOLDER, claim_key, requested_settings, settings_at
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.base import RESTORED, Expected
 from vcdl.stores.open import load_client_libraries, open_store
@@ -150,7 +150,7 @@ class Run:
         Raises:
             StoreError: The job file or the environment now names another store.
         """
-        return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
+        return settings_at(requested_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
         """Return a connection to the run's weights, which connects at its first use.
@@ -168,11 +168,11 @@ class Run:
             # No uploads are kept for weights in another folder, so a copy of the run could not rebuild them (decision
             # 027).
             may_restore = not settings.is_folder
-            key = claimed_key(self.folder, self.prepared, may_restore=may_restore)
+            key = claim_key(self.folder, self.prepared, may_restore=may_restore)
         store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:
             # This is evaluated before each use of the store, because the journal may have grown.
-            store.expected = partial(expected_of, journal)
+            store.expected = partial(read_expected, journal)
             if self.folder.kept_uploads.is_dir() and not store.overwrites:
                 # An eventual store may assign a number twice by design. In other stores, if the next version already
                 # has a snapshot, the store was replaced by an older copy (decision 123).
@@ -223,7 +223,7 @@ class Run:
         return None if every == EVERY_EPOCH else Boundary(every, snapshots.keep, snapshots.has)
 
 
-def expected_of(journal: Journal) -> Expected:
+def read_expected(journal: Journal) -> Expected:
     """Return the newest record according to the journal, which the store must have too.
 
     Raises:
@@ -239,6 +239,6 @@ def expected_of(journal: Journal) -> Expected:
 
 
 def _versions(journal: Journal, kind: type[RolledBack] | type[StoreRestored]) -> Iterator[int]:
-    for row in journal.keyed(kind.kind):
+    for row in journal.events_with_key_prefix(kind.kind):
         if isinstance(row.event, kind):
             yield row.event.version

@@ -65,7 +65,7 @@ class Uploaded:
     time."""
 
 
-def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
+def stage(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
     """Prepare the files of the workunit with this name.
 
     Args:

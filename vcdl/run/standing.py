@@ -24,7 +24,7 @@ from vcdl.report.progress import (
 )
 from vcdl.report.side_by_side import ComparedRun
 from vcdl.report.summary import summary_of
-from vcdl.report.wording import aligned, duration
+from vcdl.report.wording import align_columns, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_report, state_of
@@ -116,7 +116,7 @@ class Standing:
         trial = _TRIALS.get(self.report.totals.rate_trial, "")
         return f"{highest:.3g} at most{trial}"
 
-    def compared(self, name: str) -> ComparedRun:
+    def as_column(self, name: str) -> ComparedRun:
         """Return this run as a column of a comparison, under a unique name."""
         return ComparedRun(
             name=name,
@@ -124,7 +124,7 @@ class Standing:
             state=self.state.value,
             kind=self.folder.kind.name,
             job=self.job.name,
-            settings={key: value for key, value in self.job.resolved().items() if key != "name"},
+            settings={key: value for key, value in self.job.to_plain_values().items() if key != "name"},
             report=self.report,
             epochs_wanted=self.job.stop.epochs,
             changed=self.changes,
@@ -205,7 +205,7 @@ class JobRow:
         totals = report.totals
         return cls(
             job=folder.path.name,
-            trains=_trained(job),
+            trains=_model_and_data(job),
             state=standing.state,
             epoch=epoch_at_work(standing.goal, report),
             epochs=standing.goal.epochs,
@@ -284,10 +284,10 @@ def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         time_left = "–" if left_s is None else f"about {duration(left_s)}"
         epoch = f"{row['epoch']}/{row['epochs_wanted']}"
         table.append((name, row["state"], epoch, row["measure"], share, str(row["hosts"]), time_left))
-    return aligned(table, left=range(5))
+    return align_columns(table, left=range(5))
 
 
-def _trained(job: Job) -> str:
+def _model_and_data(job: Job) -> str:
     model = job.model.builtin.name if job.model.builtin is not None else "a model of its own"
     data = job.data.dataset or "data of its own"
     return f"{model}, {data}"

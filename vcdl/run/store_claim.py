@@ -37,7 +37,7 @@ OWN_FOLDER = "store/"
 _FILE = "file:"
 
 
-def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
+def requested_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
     """Return the store that the job file or the environment names, or a folder of the run.
 
     The password comes from the URL, or from the run's own file for the job file's URL, or from the environment.
@@ -61,7 +61,7 @@ def store_address(settings: StoreSettings, folder: "RunFolder") -> str:
     return OWN_FOLDER if is_own else settings.address
 
 
-def held_to(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") -> StoreSettings:
+def settings_at(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") -> StoreSettings:
     """Return the settings of the store at the address `kept`.
 
     Raises:
@@ -131,7 +131,7 @@ def new_key(name: str) -> str:
     return f"{name}-{secrets.token_hex(16)}"
 
 
-def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
+def claim_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
     """Return the key of a run's weights.
 
     Args:

@@ -14,7 +14,7 @@ from vcdl.loop.grid import Outcome
 from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.training import SubtaskTraining
-from vcdl.wire.npz_form import opened_npz
+from vcdl.wire.npz_form import open_npz
 from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader
 
 
@@ -153,7 +153,7 @@ class TrainedWork:
     def _all_samples(self, staged: Staged) -> int:
         """Return the number of samples that a client sees when it trains the whole subtask."""
         if staged.shard not in self._samples:
-            with opened_npz(staged.shard) as shard:
+            with open_npz(staged.shard) as shard:
                 self._samples[staged.shard] = shard.header("y").shape[0]
         return self._samples[staged.shard] * staged.workunit.training.local_epochs
 

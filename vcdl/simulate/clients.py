@@ -45,7 +45,7 @@ class Clients:
     def __init__(self, fleet: ClientFleet) -> None:
         self.fleet = fleet
         hosts = None if fleet.population is None else [_host(fleet, fleet.population, n) for n in range(fleet.clients)]
-        self.speeds = _speeds(fleet) if hosts is None else _normalised([host.speed for host in hosts])
+        self.speeds = _speeds(fleet) if hosts is None else _normalise([host.speed for host in hosts])
         """The speed of each client; 1 on average."""
         self._links = _links(fleet) if hosts is None else [host.links for host in hosts]
         """Rates of each client's link down and up, megabytes a second."""
@@ -184,7 +184,7 @@ def _rate(median: float | None, factor: float) -> float:
     return math.inf if median is None else median * factor
 
 
-def _normalised(speeds: list[float]) -> list[float]:
+def _normalise(speeds: list[float]) -> list[float]:
     mean = sum(speeds) / len(speeds)
     return [speed / mean for speed in speeds]
 

@@ -39,19 +39,19 @@ class HostForecast:
         low, median, high = (_quantile(self.outcomes_s, part) for part in ((1 - HELD) / 2, 0.5, (1 + HELD) / 2))
         return OutcomeRange(low, median, high)
 
-    def kept(self, deadline_s: float) -> float:
+    def fraction_within(self, deadline_s: float) -> float:
         """Return the fraction of the runs that met a deadline."""
         return sum(one <= deadline_s for one in self.outcomes_s) / len(self.outcomes_s)
 
     def words(self, deadline_s: float | None = None) -> str:
         """Return the forecast in words: `200 hosts: 3.0 days (2.6 to 3.9)`."""
-        late = "" if deadline_s is None else f", {self.kept(deadline_s):.0%} in time"
+        late = "" if deadline_s is None else f", {self.fraction_within(deadline_s):.0%} in time"
         return f"{self.clients} hosts: {range_words(self.wall_s)}{late}"
 
     def as_dict(self, deadline_s: float | None = None) -> dict[str, Any]:
         """Return the forecast for programs."""
         wall_s = {name: round(value, 1) for name, value in vars(self.wall_s).items() if value < math.inf}
-        kept = None if deadline_s is None else self.kept(deadline_s)
+        kept = None if deadline_s is None else self.fraction_within(deadline_s)
         return {"clients": self.clients, "wall_s": wall_s or None, "kept": kept}
 
 
@@ -96,14 +96,16 @@ def fewest_hosts(
         tried: Forecasts so far; numbers between them are bisected.
         deadline_s: The deadline in virtual seconds.
     """
-    best = min((one for one in tried if one.kept(deadline_s) >= HELD), key=lambda one: one.clients, default=None)
+    best = min(
+        (one for one in tried if one.fraction_within(deadline_s) >= HELD), key=lambda one: one.clients, default=None
+    )
     if best is None:
         return None
     low = max((one.clients for one in tried if one.clients < best.clients), default=best.clients)
     # Bisection, as more hosts are as fast or faster.
     while best.clients - low > max(1.0, _NEAR * best.clients):
         middle = on((low + best.clients) // 2)
-        if middle.kept(deadline_s) >= HELD:
+        if middle.fraction_within(deadline_s) >= HELD:
             best = middle
         else:
             low = middle.clients

@@ -74,7 +74,7 @@ def absences_of(group: HostGroup, zone_h: float, draw: Callable[[int], np.random
     if group.stays_days is not None:
         causes.append(_departures(group, draw(2)))
     # Each cause yields its absences in order, so a merge of the three is in order without knowing their end.
-    yield from _joined(heapq.merge(*causes))
+    yield from _merge_absences(heapq.merge(*causes))
 
 
 def absences_in(trace: Sequence[tuple[float, float]], part: float) -> Iterator[Absence]:
@@ -95,10 +95,10 @@ def absences_in(trace: Sequence[tuple[float, float]], part: float) -> Iterator[A
     # A host that is always on has no absence, and the search for one would never end.
     if all(fraction > part for _, fraction in trace[:-1]):
         yield NEVER
-    yield from _joined(away)
+    yield from _merge_absences(away)
 
 
-def _joined(absences: Iterator[Absence]) -> Iterator[Absence]:
+def _merge_absences(absences: Iterator[Absence]) -> Iterator[Absence]:
     """Merge absences that touch, given in order of their starts. After the last one, yield NEVER."""
     whole: Absence | None = None
     for absence in absences:

@@ -12,7 +12,7 @@ from vcdl.job import Job
 from vcdl.journal.observer import RunObserver
 from vcdl.report.measures import Report
 from vcdl.report.summary import as_json, summary_of, write_summary
-from vcdl.run.driver import discarded_if_refused
+from vcdl.run.driver import discard_if_refused
 from vcdl.run.finding import RUNS, holds_anything
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze
@@ -51,7 +51,7 @@ def simulate(
         RunFolderError: The folder cannot be used.
     """
     os.environ.update(limit_threads(1))  # several threads would add up in an order that differs from run to run
-    with _begun(folder, fleet):
+    with _create_run(folder, fleet):
         freeze(job.trusting(SIMULATED.trust), folder)
         training = training or PooledTraining(folder, job.workers)
         if kind(folder, fleet, training, observer).run() is None:
@@ -65,7 +65,7 @@ def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: Ru
     Raises:
         VcdlError: The job was refused or failed.
     """
-    with _begun(folder, fleet):
+    with _create_run(folder, fleet):
         report = run_times(folder, freeze(job.trusting(SIMULATED.trust), folder), fleet, observer)
         if report is not None:
             with whole_file(folder.path / TIMES_FILE) as temporary:
@@ -92,13 +92,13 @@ def _may_begin_in(folder: RunFolder) -> bool:
 
 
 @contextmanager
-def _begun(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
+def _create_run(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
     """Lock a simulated run's folder and write its clients. If the job is refused, remove everything again."""
     _check_room(folder)
     is_new = not folder.path.exists()
     folder.make()
     # The folder was checked before it was locked, to refuse early. `_make_room` checks again under the lock.
-    with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
+    with RunLock(folder), discard_if_refused(folder, is_new=is_new):
         _make_room(folder)
         folder.create(SIMULATED)
         save_clients(fleet, folder)

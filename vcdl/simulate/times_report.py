@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from vcdl.report.measures import Report
-from vcdl.report.wording import duration, grouped
+from vcdl.report.wording import duration, group_digits
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.slot_times import SlotTimes
 
@@ -117,15 +117,17 @@ class TimesReport:
         """Return the figures for people, one line each."""
         stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
         rows = {
-            "subtasks": f"{grouped(self.updates)} done; {grouped(self.slots.begun)} were started, "
-            f"{grouped(self.slots.lost)} of these lost, {grouped(self.failed)} given up",
+            "subtasks": f"{group_digits(self.updates)} done; {group_digits(self.slots.begun)} were started, "
+            f"{group_digits(self.slots.lost)} of these lost, {group_digits(self.failed)} given up",
             "staleness": f"{stale.mean:.1f} on average, median {stale.median:.0f}, 99 % up to {stale.p99:.0f}, "
             f"{stale.max:.0f} at most",
             "waited for a server": f"{wait.mean:.2f} s on average, 99 % up to {wait.p99:.2f} s, {wait.max:.2f} s at "
             f"most; servers busy {self._server_busy:.1%}",
             "slots": f"useful {self._share(self.slots.useful_s):.1%}, lost "
             f"{self._share(self.slots.lost_s):.1%}; otherwise idle or away",
-            "clients": f"{grouped(self.fleet.clients)} for {duration(self.wall_s)}, {self.client_hours:,.1f} h in all",
+            "clients": (
+                f"{group_digits(self.fleet.clients)} for {duration(self.wall_s)}, {self.client_hours:,.1f} h in all"
+            ),
         }
         if self.hosts_by_hour:
             mean = sum(self.hosts_by_hour) / len(self.hosts_by_hour)

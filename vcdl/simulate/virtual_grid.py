@@ -232,12 +232,12 @@ class VirtualGrid(Grid, Results):
             able = next((slot for slot in self._free() if self._clients.host(slot[1]) not in had), None)
             if able is not None:
                 del self._copies[workunit]
-                self._take(able, workunit)
+                self._start(able, workunit)
         while self._waiting and (free := self._free()):
-            self._take(free[0], self._waiting.popleft())
+            self._start(free[0], self._waiting.popleft())
         self._wait_for_a_client()
 
-    def _take(self, slot: tuple[int, int], workunit: str) -> None:
+    def _start(self, slot: tuple[int, int], workunit: str) -> None:
         """Start training a workunit in a free slot."""
         number, client = slot
         self._idle.take(number)
@@ -303,7 +303,7 @@ class VirtualGrid(Grid, Results):
         self._trained[workunit] = client
         self._work.begin(self._begun[workunit][client], client, planned.heard_of_s, planned.fraction)
 
-    def _uploaded(self, workunit: str, client: int, planned: SubtaskOutcome) -> Outcome:
+    def _make_upload(self, workunit: str, client: int, planned: SubtaskOutcome) -> Outcome:
         """Return a client's upload; it is trained now if the training was ordered for another client."""
         if self._trained.get(workunit) != client:
             self._work.cancel([workunit])
@@ -313,7 +313,7 @@ class VirtualGrid(Grid, Results):
     def _is_sent_in_vain(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
         """Let a client write an upload that is lost on its way, as that changes its residuals."""
         if client in self._begun.get(workunit, {}) and workunit not in self._outcomes | self._on_the_way:
-            self._uploaded(workunit, client, planned)
+            self._make_upload(workunit, client, planned)
             self._work.cancel([workunit])
             del self._trained[workunit]
 
@@ -325,7 +325,7 @@ class VirtualGrid(Grid, Results):
         workunit = outcome.workunit
         if workunit not in self._known:
             return
-        self._ended(workunit, client)
+        self._end_workunit(workunit, client)
         if self._out[workunit] or workunit in self._copies or workunit in self._outcomes:
             return  # another client has it, or will get it
         self._losses[workunit] += 1
@@ -335,7 +335,7 @@ class VirtualGrid(Grid, Results):
         else:
             self._outcomes[workunit] = outcome
 
-    def _ended(self, workunit: str, client: int) -> float | None:
+    def _end_workunit(self, workunit: str, client: int) -> float | None:
         """Record that a client no longer has a workunit. Return when it started it, or None if it did not have it."""
         clients = self._out[workunit]
         begun_s = clients.pop(client, None)
@@ -352,7 +352,7 @@ class VirtualGrid(Grid, Results):
         self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))
         if workunit not in self._known or workunit in self._outcomes or workunit in self._on_the_way:
             return
-        outcome = self._uploaded(workunit, client, planned)
+        outcome = self._make_upload(workunit, client, planned)
         self._on_the_way[workunit] = outcome
         if isinstance(outcome, Uploaded):
             self._links_free_s[client] = begin_s + self._clients.upload_s(client, outcome.size_bytes)
@@ -372,9 +372,9 @@ class VirtualGrid(Grid, Results):
     def _is_served(self, workunit: str, client: int, host: str, planned: SubtaskOutcome, came_s: float) -> None:
         if workunit not in self._known or workunit in self._outcomes:
             return
-        begun_s = self._ended(workunit, client)
+        begun_s = self._end_workunit(workunit, client)
         self._turnarounds.add(host, 0.0 if begun_s is None else self._time.now_s() - begun_s)
-        outcome = self._on_the_way.pop(workunit, None) or self._uploaded(workunit, client, planned)
+        outcome = self._on_the_way.pop(workunit, None) or self._make_upload(workunit, client, planned)
         if isinstance(outcome, Uploaded):
             outcome = replace(outcome, host=host, received_s=came_s)
         self._outcomes[workunit] = outcome

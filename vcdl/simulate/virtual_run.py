@@ -154,9 +154,9 @@ class VirtualRun:
         return Clients(self._fleet)
 
     def _work(self, run: Run, clients: Clients) -> TrainedWork:
-        return TrainedWork(clients, self._training, *self._trained(run))
+        return TrainedWork(clients, self._training, *self._encodings_and_residuals(run))
 
-    def _trained(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
+    def _encodings_and_residuals(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
         """Return the encodings of both directions, and the clients' folder of residuals, or None if they keep none."""
         remembers = run.transport.feedback or run.transport.upload_share is not None
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)

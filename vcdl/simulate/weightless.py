@@ -54,7 +54,7 @@ from vcdl.run.kind import SIMULATED
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import events_of, read_report
 from vcdl.run.run import Run
-from vcdl.run.staging import Staged, Uploaded, staged
+from vcdl.run.staging import Staged, Uploaded, stage
 from vcdl.run.store_claim import OWN_FOLDER
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.clients import Clients
@@ -135,7 +135,7 @@ class WeightlessRun:
         """The clients' slot times so far."""
         self._coordinator = Coordinator(self._plan)
         # Made once: building a workunit anew takes longer than simulating it.
-        self._model = staged(run, WorkunitName(job.name, 1, 0, 0, 0), 1.0)
+        self._model = stage(run, WorkunitName(job.name, 1, 0, 0, 0), 1.0)
         """A workunit of the job; the others differ in their numbers."""
         self._ids = count(1)
         self._version = 0
@@ -191,7 +191,7 @@ class WeightlessRun:
         return bool(sent)
 
     def _open_wanted(self) -> int:
-        return self._grid.open_wanted() - self._coordinator.held_back(self._grid.slots())
+        return self._grid.open_wanted() - self._coordinator.slots_to_leave_free(self._grid.slots())
 
     def _measure(self) -> bool:
         """Answer each request for an evaluation; return whether there was any."""

@@ -28,12 +28,12 @@ def chunks(vector: Vector, chunk_bytes: int) -> Iterator[memoryview]:
         yield whole[start : start + chunk_bytes]
 
 
-def sealed(chunk: memoryview, generation: str, number: int) -> bytes:
+def seal(chunk: memoryview, generation: str, number: int) -> bytes:
     """Return a copy of a chunk with its seal, as it is stored."""
     return b"".join([chunk, _seal(chunk, generation, number)])
 
 
-def opened(kept: bytes | None, size_bytes: int, generation: str, number: int) -> memoryview | None:
+def unseal(kept: bytes | None, size_bytes: int, generation: str, number: int) -> memoryview | None:
     """Return the chunk of `size_bytes` in a stored value, or None if it is missing or damaged.
 
     Chunks without a seal were written by an earlier version of vcdl; only their length can be checked.

@@ -99,7 +99,7 @@ class CommitLog:
                 if log.readline() and self._end:
                     last = json.loads(newest[-1])["version"] if newest else self.version
                     self._begin_anew()
-                    raise self._damaged(f"the commit after version {last}")
+                    raise self._damaged_error(f"the commit after version {last}")
                 break
             # The records of a restored store replace all older ones, whose weights are gone.
             if body.endswith(_RESTORED):
@@ -165,7 +165,7 @@ class CommitLog:
                     # The hash may belong to another subtask, so compare the record below.
                     body = _valid_body(log.readline())
                     if body is None:
-                        raise self._damaged(f"the commit with {subtask}")
+                        raise self._damaged_error(f"the commit with {subtask}")
                     records = [Applied(**fields) for fields in json.loads(body)["applied"]]
                     found |= {record.subtask: record for record in records if record.subtask == subtask}
         return found
@@ -184,7 +184,7 @@ class CommitLog:
                     records += [Applied(**fields) for fields in json.loads(body)["applied"]]
         return [record for record in records if record.version > after_version]
 
-    def _damaged(self, where: str) -> StoreLost:
+    def _damaged_error(self, where: str) -> StoreLost:
         return StoreLost(
             f"the weight store in {self._path.parent} is damaged: {where} is unreadable and more commits follow; "
             "it must be rebuilt: check the disk"

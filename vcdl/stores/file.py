@@ -76,7 +76,7 @@ class FileStore(WeightStore):
                     self._log.make(self.checksums(whole))
 
     def version(self) -> int:
-        with self._checked() as log:
+        with self._open_checked() as log:
             return log.version
 
     def read(self) -> tuple[int, Vector]:
@@ -103,7 +103,7 @@ class FileStore(WeightStore):
         return False
 
     def records(self, after_version: int) -> list[Applied]:
-        with self._checked() as log, self.naming("read"):
+        with self._open_checked() as log, self.naming("read"):
             return log.records(after_version)
 
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
@@ -145,7 +145,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _transaction(self) -> Iterator["_FileTransaction"]:
-        with self._checked() as log, ExitStack() as opened:
+        with self._open_checked() as log, ExitStack() as opened:
             with self.naming("open"):
                 slots = opened.enter_context(self._slots.opened())
             yield _FileTransaction(self, log, slots)
@@ -162,7 +162,7 @@ class FileStore(WeightStore):
         return
 
     @contextmanager
-    def _checked(self) -> Iterator[CommitLog]:
+    def _open_checked(self) -> Iterator[CommitLog]:
         """Yield the log after `_caught_up`, after checking that the store contains the expected record.
 
         Raises:
@@ -274,10 +274,10 @@ class _SlotCopy:
         # A change writes into `tail`, but the checksum of what was read needs the old values.
         self._tail_read = self.tail.copy()
         self.written = _Sums(self.width)
-        self.read = self._begun()
+        self.read = self._begin_sums()
         """The checksums of the last pass over the rows."""
 
-    def _begun(self) -> _Sums:
+    def _begin_sums(self) -> _Sums:
         sums = _Sums(self.width)
         sums.add(self._rows * self.width, self._tail_read)
         return sums
@@ -286,7 +286,7 @@ class _SlotCopy:
         # A fold may pass over the blocks twice, for measuring and for folding. Only the checksum of the last pass
         # counts.
         if begin == 0:
-            self.read = self._begun()
+            self.read = self._begin_sums()
         block = self._room[: self._rows * (end - begin)].reshape(self._rows, end - begin)
         for row, numbers in enumerate(block):
             self._read(row * self.width + begin, numbers)

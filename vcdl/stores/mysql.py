@@ -12,7 +12,7 @@ from typing import Any
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
-from vcdl.stores.chunks import CHUNK_BYTES, chunks, opened, sealed
+from vcdl.stores.chunks import CHUNK_BYTES, chunks, seal, unseal
 from vcdl.stores.server_store import Head, ServerStore
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 from vcdl.wire.weights import Vector
@@ -93,16 +93,16 @@ class MysqlStore(ServerStore):
             )
 
     def create(self, vector: Vector) -> None:
-        self._undisturbed(self._make_tables)
+        self._retry_disturbed(self._make_tables)
         super().create(vector)
 
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
-        self._undisturbed(self._make_tables)
+        self._retry_disturbed(self._make_tables)
         return super().restore(version, vector, applied, lost)
 
     def drop(self) -> None:
         with suppress(_NoTable):
-            self._undisturbed(self._drop)
+            self._retry_disturbed(self._drop)
 
     def _drop(self) -> None:
         with self._turn():
@@ -134,7 +134,7 @@ class MysqlStore(ServerStore):
             rows = self._database.execute(
                 "SELECT data FROM vcdl_chunk WHERE job = %s AND number = %s", self._job, number
             )
-            data = opened(rows[0][0] if rows else None, len(chunk), head.generation, number)
+            data = unseal(rows[0][0] if rows else None, len(chunk), head.generation, number)
             if data is None:
                 raise self._lost_chunk(number)
             chunk[:] = data
@@ -192,7 +192,7 @@ class MysqlStore(ServerStore):
                 self._job, record.subtask, record.workunit, moved, record.staleness, record.weight, record.trust,
             )  # fmt: skip
         for number, chunk in enumerate(chunks(vector, new.chunk_bytes)):
-            self._database.execute(statement, sealed(chunk, new.generation, number), self._job, number)
+            self._database.execute(statement, seal(chunk, new.generation, number), self._job, number)
         self._database.execute(
             "REPLACE INTO vcdl_head (job, era, generation, version, kept, size, chunk_bytes) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s)",

@@ -56,14 +56,14 @@ class MysqlConnection:
 
         A tuple among the arguments becomes a list in parentheses.
         """
-        with self._translated(), self._connected().cursor() as cursor:
+        with self._translate_errors(), self._connect().cursor() as cursor:
             cursor.execute(statement, arguments or None)
             rows: Sequence[Any] = cursor.fetchall()
             return rows
 
     def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Insert many rows in one statement."""
-        with self._translated(), self._connected().cursor() as cursor:
+        with self._translate_errors(), self._connect().cursor() as cursor:
             cursor.executemany(statement, rows)
 
     @contextmanager
@@ -98,7 +98,7 @@ class MysqlConnection:
             except MySQLdb.Error:  # cut off: the server rolls back on its own
                 self.close()
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._connection is None:
             # The server has rolled back what came before. On a new connection the next statements would be committed
             # without those before.
@@ -118,7 +118,7 @@ class MysqlConnection:
         return self._connection
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except MySQLdb.Error as error:

@@ -23,7 +23,7 @@ from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.errors.backoff import wait_until
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
-from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks, opened, sealed
+from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks, seal, unseal
 from vcdl.stores.server_store import Head, ServerStore, fresh_name
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 from vcdl.wire.weights import Vector
@@ -139,7 +139,7 @@ class RedisStore(ServerStore):
         self._drop_script = self._redis.register_script(_DROP)
 
     def check_service(self) -> None:
-        with self._translated():
+        with self._translate_errors():
             facts: dict[str, Any] = self._redis.info()
         if facts.get("role") == "slave":  # temporary: it may become the primary
             raise StoreUnavailable(
@@ -151,14 +151,14 @@ class RedisStore(ServerStore):
             raise StoreError(f"{self._settings} {problem}")
 
     def drop(self) -> None:
-        with self._translated():
+        with self._translate_errors():
             self._drop_script(keys=self._keys, args=[self._prefix])
 
     def close(self) -> None:
         self._redis.close()
 
     def _head(self) -> Head | None:
-        with self._translated():
+        with self._translate_errors():
             return _head_of(self._redis.hmget(self._key("head"), _HEAD))
 
     @contextmanager
@@ -175,13 +175,13 @@ class RedisStore(ServerStore):
             raise
         finally:
             if self._has_turn:
-                with suppress(StoreError), self._translated():  # a turn that cannot be returned expires
+                with suppress(StoreError), self._translate_errors():  # a turn that cannot be returned expires
                     self._leave_turn_script(keys=[self._key("turn")], args=[self._name])
                 self._has_turn = False
 
     def _take_turn(self) -> Head | None:
         keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
-        with self._translated():
+        with self._translate_errors():
             ask = partial(self._take_turn_script, keys=keys, args=arguments)
             # Wait up to twice the longest turn: by then the turn of a dead server has expired.
             values: list[bytes | None] | None = wait_until(ask, 2 * self._turn_s, every_s=0.002)
@@ -192,9 +192,9 @@ class RedisStore(ServerStore):
 
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
-            with self._translated():
+            with self._translate_errors():
                 kept: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
-            data = opened(kept, len(chunk), head.generation, number)
+            data = unseal(kept, len(chunk), head.generation, number)
             if data is None:
                 # Chunks of an old generation are deleted by the next write. A missing chunk is a loss only if the head
                 # still names its generation.
@@ -207,7 +207,7 @@ class RedisStore(ServerStore):
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         if not subtasks:
             return {}
-        with self._translated():
+        with self._translate_errors():
             records: list[bytes | None] = self._redis.hmget(self._key("head"), list(map(_field, subtasks)))
         return {
             subtask: _decode(subtask, record)
@@ -217,7 +217,7 @@ class RedisStore(ServerStore):
 
     def _records(self, after_version: int) -> list[Applied]:
         prefix = _field("")
-        with self._translated():
+        with self._translate_errors():
             # Use HSCAN and not HGETALL: Redis serves no other client while it collects all fields of a long job.
             fields = list(self._redis.hscan_iter(self._key("head"), match=f"{prefix}*", count=_SCANNED))
         records = [_decode(field.decode().removeprefix(prefix), record) for field, record in fields]
@@ -232,7 +232,7 @@ class RedisStore(ServerStore):
         # Write the chunks first, under a new name and with an expiry: a kill before the script leaves only garbage that
         # expires, and no partial version.
         self._write(new, vector)
-        with self._translated():
+        with self._translate_errors():
             made = int(self._replace_script(keys=self._keys, args=arguments))
         if made >= 0:
             # The script has returned the turn in the same step.
@@ -248,9 +248,9 @@ class RedisStore(ServerStore):
 
     def _write(self, head: Head, vector: Vector) -> None:
         try:
-            with self._translated(), self._redis.pipeline(transaction=False) as pipeline:
+            with self._translate_errors(), self._redis.pipeline(transaction=False) as pipeline:
                 for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
-                    kept = sealed(chunk, head.generation, number)
+                    kept = seal(chunk, head.generation, number)
                     pipeline.set(self._chunk_key(head.generation, number), kept, ex=_UNCOMMITTED_S)
                 pipeline.execute()
         except _Silent:
@@ -260,7 +260,7 @@ class RedisStore(ServerStore):
             raise
 
     def _discard(self, head: Head) -> None:
-        with suppress(StoreError), self._translated():
+        with suppress(StoreError), self._translate_errors():
             for number in range(chunk_count(head.size, head.chunk_bytes)):
                 self._redis.unlink(self._chunk_key(head.generation, number))
 
@@ -271,7 +271,7 @@ class RedisStore(ServerStore):
         return f"{self._prefix}{generation}:{number}"
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Convert every exception of redis-py to a StoreError that says what to do."""
         try:
             yield

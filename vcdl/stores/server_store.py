@@ -129,14 +129,14 @@ class ServerStore(WeightStore):
 
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
-        if self._undisturbed(self._head) is None:
+        if self._retry_disturbed(self._head) is None:
             self._put(None, 0, self.state.begun(vector), (), 0)
 
     def version(self) -> int:
-        return self._undisturbed(self._newest).version
+        return self._retry_disturbed(self._newest).version
 
     def lost_updates(self) -> int:
-        head = self._seen or self._undisturbed(self._newest)
+        head = self._seen or self._retry_disturbed(self._newest)
         return head.version - head.kept
 
     def read(self) -> tuple[int, Vector]:
@@ -151,7 +151,7 @@ class ServerStore(WeightStore):
 
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._check_size(vector.size)
-        old = self._undisturbed(self._head)
+        old = self._retry_disturbed(self._head)
         # Another server has restored the store since this one found it lost. By now its weights contain newer updates,
         # which this vector lacks.
         if old is not None and self._seen is not None and old.era != self._seen.era:
@@ -164,7 +164,7 @@ class ServerStore(WeightStore):
         # A `strong` server waits for its turn, because of two servers that fold the same version one works for nothing.
         # An eventual server never waits, which is its purpose.
         with self._snapshot() if self.overwrites else self._turn() as head:
-            yield _ServerTransaction(self, self._known(head, expected))
+            yield _ServerTransaction(self, self._check_head(head, expected))
 
     def working_copy(self, head: Head) -> Vector:
         """Return a head's weights, to be changed in place, reading them only if this process lacks them."""
@@ -218,13 +218,13 @@ class ServerStore(WeightStore):
                 self._seen = new
                 return True
             except Conflict:  # or a deadlock with a server that creates another job
-                if self._undisturbed(self._head) != old:
+                if self._retry_disturbed(self._head) != old:
                     return False
         raise StoreUnavailable(
             f"{self._settings} is busy with other servers: job {self._job} could not be stored there; try again"
         )
 
-    def _undisturbed(self, call: Callable[[], T]) -> T:
+    def _retry_disturbed(self, call: Callable[[], T]) -> T:
         """Repeat a call until no other server interferes, and return its result.
 
         Raises:
@@ -246,15 +246,15 @@ class ServerStore(WeightStore):
         for _ in range(3):
             try:
                 with self._snapshot() as head:
-                    return self._copied(self._known(head, expected), size)
+                    return self._copy_vector(self._check_head(head, expected), size)
             except Conflict:
                 continue
 
         def alone() -> tuple[int, Vector]:
             with self._turn() as head:
-                return self._copied(self._known(head, expected), size)
+                return self._copy_vector(self._check_head(head, expected), size)
 
-        return self._undisturbed(alone)  # others write faster than this one reads: make them wait
+        return self._retry_disturbed(alone)  # others write faster than this one reads: make them wait
 
     def _newest(self) -> Head:
         """Return the newest head, after checking it.
@@ -264,9 +264,9 @@ class ServerStore(WeightStore):
         """
         expected = self.expected()
         with self._snapshot() as head:
-            return self._known(head, expected)
+            return self._check_head(head, expected)
 
-    def _copied(self, head: Head, size: int) -> tuple[int, Vector]:
+    def _copy_vector(self, head: Head, size: int) -> tuple[int, Vector]:
         """Return a head's version and the first `size` numbers of its vector, without reading later chunks."""
         # Read whole chunks, because each has one seal.
         chunk = head.chunk_bytes // 4
@@ -284,7 +284,7 @@ class ServerStore(WeightStore):
             "restored from a snapshot"
         )
 
-    def _known(self, head: Head | None, expected: Expected) -> Head:
+    def _check_head(self, head: Head | None, expected: Expected) -> Head:
         """Check that a head exists and contains the expected record, and return it.
 
         Raises:

@@ -23,17 +23,17 @@ class CloudContract:
     """
 
     def test_a_launch_has_the_units_that_were_asked_for_and_is_found(self, open_fleet: OpenFleet) -> None:
-        launched = _launched(open_fleet("ours"), units=40)
+        launched = _launch(open_fleet("ours"), units=40)
         assert launched.problems == ()
         assert [instance.vcpus for instance in launched.instances] == [8] * 5
         assert _live(open_fleet("ours")) == {instance.id for instance in launched.instances}
 
     def test_a_token_launches_once_also_from_another_process(self, open_fleet: OpenFleet) -> None:
         # Two providers, as two processes have them: a token must be known to the cloud, and not to an object here.
-        first = _launched(open_fleet("ours"), units=16)
-        again = _launched(open_fleet("ours"), units=16)
+        first = _launch(open_fleet("ours"), units=16)
+        again = _launch(open_fleet("ours"), units=16)
         assert {instance.id for instance in again.instances} == {instance.id for instance in first.instances}
-        assert len(_launched(open_fleet("ours"), units=8, seed=2).instances) == 1, "another token is another launch"
+        assert len(_launch(open_fleet("ours"), units=8, seed=2).instances) == 1, "another token is another launch"
         assert len(_live(open_fleet("ours"))) == 3
 
     def test_an_instance_is_of_a_pool_that_was_asked_for(self, open_fleet: OpenFleet) -> None:
@@ -46,7 +46,7 @@ class CloudContract:
         self, open_fleet: OpenFleet, settle: Callable[[], None]
     ) -> None:
         provider = open_fleet("ours")
-        first, second = _launched(provider, units=16).instances
+        first, second = _launch(provider, units=16).instances
         provider.terminate([first.id])
         provider.terminate([first.id])
         settle()
@@ -59,7 +59,7 @@ class CloudContract:
         assert endings.get(first.id, Ending.OURS) is Ending.OURS
 
     def test_a_lease_is_written_and_renewed_in_whole_seconds(self, open_fleet: OpenFleet) -> None:
-        first, second = _launched(open_fleet("ours"), units=16).instances
+        first, second = _launch(open_fleet("ours"), units=16).instances
         open_fleet("ours").lease([first.id], 1_000_000.9)
         assert {instance.id: instance.until_s for instance in open_fleet("ours").find()} == {
             first.id: 1_000_000.0,
@@ -70,8 +70,8 @@ class CloudContract:
 
     def test_a_sweep_leaves_nothing_of_its_fleet_and_all_of_another(self, open_fleet: OpenFleet) -> None:
         ours, theirs = open_fleet("ours"), open_fleet("theirs")
-        _launched(ours, units=16)
-        _launched(theirs, units=8, seed=2)
+        _launch(ours, units=16)
+        _launch(theirs, units=8, seed=2)
         assert not _live(ours) & _live(theirs)
         before = theirs.look().lines()
         assert ours.sweep() == ()
@@ -84,7 +84,7 @@ def _token(seed: int) -> str:
     return str(UUID(int=random.Random(seed).getrandbits(128)))
 
 
-def _launched(provider: Provider, units: int, seed: int = 1) -> LaunchResult:
+def _launch(provider: Provider, units: int, seed: int = 1) -> LaunchResult:
     return provider.launch(list(provider.pools()), units, _token(seed), _USER_DATA)
 
 

@@ -22,7 +22,7 @@ class FoldedUpload(Change):
     refusal: Refusal | None = None
 
     def apply(self, w: Vector, begin: int) -> float:
-        return _folded(w, self.weights[begin : begin + w.size])
+        return _fold_in_place(w, self.weights[begin : begin + w.size])
 
     @property
     def refused(self) -> Refused | None:
@@ -82,11 +82,11 @@ def replayed(*numbers: int, size: int = SIZE) -> Vector:
     """Return version 0 after the folds of these numbers, in this order, one at a time."""
     vector = weights(0, size)
     for number in numbers:
-        _folded(vector, weights(number + 1, size))
+        _fold_in_place(vector, weights(number + 1, size))
     return vector
 
 
-def _folded(w: Vector, client: Vector) -> float:
+def _fold_in_place(w: Vector, client: Vector) -> float:
     """Apply an upload in place by VC-ASGD with α = 0.9, and return 1 − α."""
     w *= np.float32(0.9)
     w += np.float32(0.1) * client

@@ -16,7 +16,7 @@ from vcdl.local.run import run_over
 from vcdl.loop.grid import DrivenGrid, Outcome
 from vcdl.loop.loop import Loop
 from vcdl.loop.preparation import prepare
-from vcdl.run.driver import begun
+from vcdl.run.driver import create_run
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import events_of
 from vcdl.run.staging import Staged, Uploaded
@@ -46,7 +46,7 @@ class GridContract:
     def folder(self, tmp_path: Path) -> Iterator[RunFolder]:
         """Yield a run that has started."""
         folder = RunFolder(tmp_path / "run")
-        with begun(folder, Job.model_validate(_JOB)):
+        with create_run(folder, Job.model_validate(_JOB)):
             yield folder
 
     def test_a_job_that_is_paused_and_resumed_counts_each_subtask_once(self, folder: RunFolder) -> None:

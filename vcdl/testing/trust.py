@@ -57,7 +57,7 @@ class TrustContract:
                 if number % 10 == 0:
                     anew = new_trust(journal)
                     anew.catch_up()
-                    followed, begun = (_admitted(trust, journal, counted) for trust in (follower, anew))
+                    followed, begun = (_admit(trust, journal, counted) for trust in (follower, anew))
                     # By repr, as it holds every field, and NaN equals itself there.
                     assert repr(followed) == repr(begun)
 
@@ -69,7 +69,7 @@ class TrustContract:
             for number in range(1, _BROUGHT):
                 _bring(journal, number)
                 trust.catch_up()
-                admitted = _admitted(trust, journal, 1.0)
+                admitted = _admit(trust, journal, 1.0)
                 assert [one.host for one in admitted] == list(_HOSTS)
                 assert all(0.0 <= one.weight <= 1.0 and not one.is_part for one in admitted)
                 assert any(one.refused is None and one.weight > 0 for one in admitted), "a job continues"
@@ -123,7 +123,7 @@ def _bring(journal: Journal, number: int) -> None:
         journal.append(UpdateApplied(name, number, 0, number, 0.1, 10, 1.0, 1.0, 0.5, 100, host))
 
 
-def _admitted(trust: Trust, journal: Journal, counted: float) -> Sequence[Admission]:
+def _admit(trust: Trust, journal: Journal, counted: float) -> Sequence[Admission]:
     """Return how far the trust would trust each host now."""
     name = workunit(_BROUGHT)
     header = UpdateHeader("j", name, 0, LAYOUT.fingerprint, 10, counted, 1.0, 0.5)

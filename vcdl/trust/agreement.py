@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.checks.upload_reader import opened_upload
+from vcdl.checks.upload_reader import open_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.encoding import Encoding
 from vcdl.wire.weights import Vector
@@ -66,7 +66,7 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
     sums = np.zeros((1 + len(others), 3))
     """Sums of squares, for the trained weights and each other variable: their distance, and both steps."""
     buffers = np.empty((2, min(CHUNK, layout.size)), np.float32)
-    with opened_upload(first, encoding, base) as one, opened_upload(second, encoding, base) as other:
+    with open_upload(first, encoding, base) as one, open_upload(second, encoding, base) as other:
         for begin in range(0, layout.size, CHUNK):
             block, opposite = (room[: layout.size - begin] for room in buffers)
             started_from = one.read(begin, block)

@@ -163,7 +163,7 @@ class Bounds:
             w: The same block of the shared weights, or None if directions do not matter.
             reference: The same block of the reference update, or None if there is none.
         """
-        own, floors = self._scaled_by(base, begin)
+        own, floors = self._block_scale(base, begin)
         if own is base:
             sums.scale_floors[begin] = floors
         for is_nonnegative, at, cells in self._block(begin, weights.size).pieces:
@@ -171,14 +171,14 @@ class Bounds:
             if is_nonnegative:
                 step /= _scales(own[at], cells, floors)
             elif w is not None:
-                self._compare(sums.directions[:2], step, w[at] - base[at], cells)
+                self._add_dot_products(sums.directions[:2], step, w[at] - base[at], cells)
                 if reference is not None:
-                    self._compare(sums.directions[2:], step, reference[at], cells)
+                    self._add_dot_products(sums.directions[2:], step, reference[at], cells)
             exact = step.astype(np.float64)
             for number, cell in cells:
                 sums.squares[number] += exact[cell] @ exact[cell]
 
-    def _compare(
+    def _add_dot_products(
         self, sums: npt.NDArray[np.float64], step: Vector, way: Vector, cells: tuple[tuple[int, slice], ...]
     ) -> None:
         """Add a piece to the dot products of a step with a direction, and to the direction's squares."""
@@ -256,7 +256,7 @@ class Bounds:
             limits: The limits of this upload.
         """
         known = limits.scale_floors.get(begin)
-        own, floors = self._scaled_by(base, begin) if known is None else (base, known)
+        own, floors = self._block_scale(base, begin) if known is None else (base, known)
         for is_nonnegative, at, cells in self._block(begin, weights.size).pieces:
             piece, started_from = weights[at], base[at]
             if is_nonnegative:
@@ -300,7 +300,7 @@ class Bounds:
             self._known_blocks[begin, size] = known
         return known
 
-    def _scaled_by(self, base: Vector, begin: int) -> tuple[Vector, _Floors]:
+    def _block_scale(self, base: Vector, begin: int) -> tuple[Vector, _Floors]:
         """Return max(B, 0) for a block, which is nearly always B itself, and the scale_floors in it."""
         runs = self._block(begin, base.size).nonnegative
         if any(not base[run[0][1] : run[-1][2]].min() >= 0.0 for run in runs):

@@ -105,7 +105,7 @@ class CollapseWatch:
                 if not any(rolled.undoes(version) for rolled in self._rollbacks):
                     self.monitor = self.monitor or Monitor.of_first(event)
                     value = self.monitor.value(event)
-                    self._measured(_Measure(version, value, self._score(value)))
+                    self._add_measure(_Measure(version, value, self._score(value)))
             case EpochClosed(version=version):
                 # The version that a rollback made is as good as the one that it went back to, but not better.
                 if not any(rolled.version == version for rolled in self._rollbacks):
@@ -123,7 +123,7 @@ class CollapseWatch:
             case _:
                 return
         self._first_kept = self.to_keep[0]
-        self.collapse = self._found()
+        self.collapse = self._find_collapse()
 
     @property
     def last_good_end(self) -> int:
@@ -148,7 +148,7 @@ class CollapseWatch:
             return False
         return version >= self._measures[-1].version + max(1, self._stretch // (2 * _MEASURES))
 
-    def _found(self) -> Collapse | None:
+    def _find_collapse(self) -> Collapse | None:
         bad, stretch = self._bad, self._last_stretch
         if not bad or len(stretch) < _MEASURES or self._tries >= _TRIES:
             return None
@@ -226,7 +226,7 @@ class CollapseWatch:
 
     def _end(self, version: int) -> None:
         """Record the end of an epoch: later events end later epochs."""
-        # It may be evaluated already, because versions are evaluated in any order. Otherwise `_measured` calls this
+        # It may be evaluated already, because versions are evaluated in any order. Otherwise `_add_measure` calls this
         # again.
         score = self._good.get(version)
         if score is None:
@@ -239,7 +239,7 @@ class CollapseWatch:
         kept = self._rollbacks[-1].version if self._rollbacks else version
         self._good = {good: score for good, score in self._good.items() if good >= version or good == kept}
 
-    def _measured(self, measure: _Measure) -> None:
+    def _add_measure(self, measure: _Measure) -> None:
         self._measures.append(measure)
         self._measures.sort(key=lambda one: one.version)
         last = self._last_stretch

@@ -137,7 +137,7 @@ class HostHistory:
         """Return the last host that a workunit was sent to, or "" if it is unknown or the workunit has ended."""
         return next(reversed(self._senders.get(workunit, {})), self._earlier.get(workunit, ""))
 
-    def _known(self, host: str) -> HostRecord:
+    def _get_record(self, host: str) -> HostRecord:
         """Return the record of a host, or a new one for a host without history."""
         return self.hosts.get(host) or HostRecord(host, joined_late=self.updates >= _FIRST_UPDATES)
 
@@ -148,7 +148,7 @@ class HostHistory:
 
     def is_out(self, host: str) -> bool:
         """Return whether uploads of a host are refused now."""
-        return self._known(host).is_out(self.updates)
+        return self._get_record(host).is_out(self.updates)
 
     def weight(self, host: str) -> float:
         """Return the weight of a host's upload, from 0 to 1. Other uploads are compared only with those of weight 1."""
@@ -176,7 +176,7 @@ class HostHistory:
 
     def may_bring_part(self, host: str) -> bool:
         """Return whether a partial upload of this host counts: it may have no more of them than whole ones."""
-        record = self._known(host)
+        record = self._get_record(host)
         return 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
@@ -210,15 +210,15 @@ class HostHistory:
 
     def is_proven(self, host: str) -> bool:
         """Return whether an upload of a host was verified and found good."""
-        return self._known(host).verified > 0
+        return self._get_record(host).verified > 0
 
     def is_known(self, host: str) -> bool:
         """Return whether a host is judged individually, and no longer as one of the newcomers."""
-        return self._known(host).is_known
+        return self._get_record(host).is_known
 
     def is_incomparable(self, host: str) -> bool:
         """Return whether an upload of a host could not be compared with the server's own training."""
-        return self._known(host).is_incomparable
+        return self._get_record(host).is_incomparable
 
     def is_vouched(self, host: str, version: int) -> bool:
         """Return whether a verified upload vouches for an update of a host."""
@@ -268,7 +268,7 @@ class HostHistory:
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
         """Return the seconds that a host usually takes for `samples` samples, or None for a new host."""
-        record = self._known(host)
+        record = self._get_record(host)
         return None if record.pace is None or record.applied < KNOWN_AFTER else samples * exp(record.pace)
 
     def samples_per_s(self, host: str) -> float | None:
@@ -283,7 +283,7 @@ class HostHistory:
     # -- following
 
     def _host(self, name: str) -> HostRecord:
-        return self.hosts.setdefault(name, self._known(name))
+        return self.hosts.setdefault(name, self._get_record(name))
 
     def _apply(self, event: UpdateApplied, time_s: float) -> None:
         self.updates += 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.job import Job
-from vcdl.models.trial import diverged
+from vcdl.models.trial import divergence_error
 from vcdl.trust.bounds import Bounds
 from vcdl.wire.weights import Vector
 
@@ -42,10 +42,16 @@ def first_step(
     job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: Callable[[], "Samples"], rate: float
 ) -> OwnStep:
     """Return the server's own first step, or only the initial weights if clients are the submitter's own."""
-    return _trained(job, trainer, initial, samples, held_out(), rate) if job.is_for_strangers else OwnStep(initial, ())
+    return (
+        _train_subtask(job, trainer, initial, samples, held_out(), rate)
+        if job.is_for_strangers
+        else OwnStep(initial, ())
+    )
 
 
-def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
+def _train_subtask(
+    job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float
+) -> OwnStep:
     """Train a subtask of `samples` samples and return its step lengths, starting from moments trained at rate 0.
 
     Args:
@@ -59,7 +65,7 @@ def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
     Raises:
         JobError: The training diverges.
     """
-    x, y, sample_weights = held_out.loaded(samples)
+    x, y, sample_weights = held_out.load(samples)
     training, begin = job.training, initial.copy()
     weights = trainer.layout.model.size
     rng = np.random.default_rng([job.seed, len(x)])
@@ -67,16 +73,16 @@ def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
     order = np.concatenate([rng.permutation(len(x)) for _ in range(-(-taken // len(x)))])[:taken]
     steps = -(-taken // training.batch_size)
 
-    def trained(order: np.ndarray, factor: float) -> Vector:
+    def train(order: np.ndarray, factor: float) -> Vector:
         trainer.begin(begin, job.seed, factor * training.peak_rate, steps)
         trainer.steps(x, y, order, training.batch_size, sample_weights)
         return trainer.finish()
 
     # Only the moments change: the weights of version 0 stay those of the submitter (decision 150).
     if weights < initial.size:
-        begin[weights:] = trained(order[: _RESTING_STEPS * training.batch_size], 0.0)[weights:]
+        begin[weights:] = train(order[: _RESTING_STEPS * training.batch_size], 0.0)[weights:]
     # Start from the new moments, because the first clients do.
-    lengths = Bounds(trainer.layout, job.trust.clip, ()).row_of_step(trained(order, rate), begin, rate)
+    lengths = Bounds(trainer.layout, job.trust.clip, ()).row_of_step(train(order, rate), begin, rate)
     if not np.isfinite(lengths).all():
-        raise diverged(training, x)
+        raise divergence_error(training, x)
     return OwnStep(begin, tuple(float(length) for length in lengths))

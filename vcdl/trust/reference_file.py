@@ -7,7 +7,7 @@ import numpy as np
 
 from vcdl.errors import FileUnavailable, WeightsFileError
 from vcdl.stores.change import KEPT_NUMBERS
-from vcdl.wire.weights import Layout, Vector, WeightsFile, opened_weights
+from vcdl.wire.weights import Layout, Vector, WeightsFile, open_weights
 
 
 class Reference:
@@ -58,7 +58,7 @@ class ReferenceFile:
         if identity == self._read != ():
             return Reference(layout, self._whole, None)
         try:
-            file = opened.enter_context(opened_weights(self._path, layout.size))
+            file = opened.enter_context(open_weights(self._path, layout.size))
         except WeightsFileError as error:
             raise FileUnavailable(
                 "no reference update to compare uploads with yet: the evaluator makes it when it starts; check that it "

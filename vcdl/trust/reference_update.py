@@ -43,7 +43,7 @@ class ReferenceUpdate:
         self._history = history
         # Use the same samples each time, so that two reference updates differ only in their start.
         some = np.random.default_rng([job.seed, len(held_out.x)]).permutation(len(held_out.x))[:most]
-        self._data = held_out.taken(some).loaded()
+        self._data = held_out.take(some).load()
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
 
     def leave(self, version: int, vector: Vector) -> None:

@@ -80,7 +80,7 @@ class Strangers:
         return Admission(
             host=host,
             weight=self._weight(host, is_part=is_part, is_again=WorkunitName.parse(upload.workunit).turn > 0),
-            refused=self._refused(host, is_early=is_early),
+            refused=self._find_refusal(host, is_early=is_early),
             is_part=is_part,
             usual_train_s=history.usual_train_s(host, header.samples),
             # Lengths are compared at the same rate. Use the rate in the journal and not the upload's, which its client
@@ -102,7 +102,11 @@ class Strangers:
     def rollbacks(self) -> Sequence[RolledBack]:
         if not self._job.rolls_back:
             return ()
-        return [row.event for row in self._journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
+        return [
+            row.event
+            for row in self._journal.events_with_key_prefix(RolledBack.kind)
+            if isinstance(row.event, RolledBack)
+        ]
 
     def _part(self, workunit: str, host: str, counted: float, now_s: float) -> tuple[bool, bool]:
         """Return whether an upload leaves part of its subtask to be reissued, and whether it came too early.
@@ -134,7 +138,7 @@ class Strangers:
             weight = max(LEAST_WEIGHT, weight * self._history.busy_part)
         return min(weight, NO_MEASURE) if is_part or is_again else weight
 
-    def _refused(self, host: str, *, is_early: bool) -> Refused | None:
+    def _find_refusal(self, host: str, *, is_early: bool) -> Refused | None:
         """Return why an upload of a host is refused now, or None if it is not."""
         history = self._history
         if not history.is_out(host):

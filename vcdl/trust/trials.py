@@ -22,7 +22,7 @@ from vcdl.errors.refusal import Blame, blame_of
 from vcdl.journal.events import Event, SubtaskTried, UpdateApplied, UpdateRefused, WorkunitCreated, WorkunitFailed
 from vcdl.journal.history import JobHistory
 from vcdl.run.run import Run
-from vcdl.run.staging import staged
+from vcdl.run.staging import stage
 from vcdl.trust.retraining import Retraining
 from vcdl.wire.workunit import WorkunitName
 
@@ -71,7 +71,7 @@ class Trials:
         if own != self._begun:  # a host was faster, or an earlier process started it
             self._retraining.clear()
             self._begun, self._begun_s = own, time.monotonic()
-        return self._attempt() if own is None else self._tried(own, self._history.created[own])
+        return self._attempt() if own is None else self._train_slice(own, self._history.created[own])
 
     def _is_to_train(self, workunit: str) -> bool:
         return WorkunitName.parse(workunit).is_own and not self._run.folder.own_upload(workunit).exists()
@@ -88,11 +88,11 @@ class Trials:
                 return structs.replace(created, workunit=str(replace(name, attempt=name.own_attempt)))
         return None
 
-    def _tried(self, workunit: str, created: WorkunitCreated) -> SubtaskTried | None:
+    def _train_slice(self, workunit: str, created: WorkunitCreated) -> SubtaskTried | None:
         """Train for a time slice; return the attempt's event with the reason of a failure, or None if unfinished."""
         folder, error = self._run.folder, ""
         try:
-            subtask = staged(self._run, WorkunitName.parse(workunit), created.rate, created.begins)
+            subtask = stage(self._run, WorkunitName.parse(workunit), created.rate, created.begins)
             update = self._retraining.update("tried", subtask)
             if update is None:
                 return None

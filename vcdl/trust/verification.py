@@ -48,7 +48,7 @@ from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
 from vcdl.journal.monitor import Monitor
 from vcdl.run.run import Run
-from vcdl.run.staging import Staged, staged
+from vcdl.run.staging import Staged, stage
 from vcdl.trust.agreement import TOLERANCE, disagreement
 from vcdl.trust.hosts import LEAST_WEIGHT, HostHistory
 from vcdl.trust.retraining import Retraining
@@ -176,7 +176,7 @@ class Verification:
             case RolledBack() if not event.host:  # an upload that was dropped with a liar's may itself be a lie
                 self._waiting = {name: one for name, one in self._waiting.items() if one.version not in event.dropped}
             case VersionEvaluated(split=split) if split == VALIDATION:
-                self._measured(event)
+                self._apply_measure(event)
             case StopDecided():
                 self._waiting.clear()
             case _:
@@ -191,7 +191,7 @@ class Verification:
             of = event.workunit, host, event.version
             self._incomparable[host] = UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False)
 
-    def _measured(self, event: VersionEvaluated) -> None:
+    def _apply_measure(self, event: VersionEvaluated) -> None:
         """Apply an evaluation of the job: if the score falls, a host may have turned to lies."""
         self._monitor = self._monitor or Monitor.of_first(event)
         score = self._monitor.score(self._monitor.value(event))
@@ -213,18 +213,18 @@ class Verification:
             told, self._incomparable = self._incomparable, {}
             return list(told.values())
         if self._check is None and self._has_tried and not self._trials.is_busy:
-            self._check = self._drawn()  # in turn: garbage under new names must not use up all the time
+            self._check = self._draw_check()  # in turn: garbage under new names must not use up all the time
         if self._check is None:
             tried = self._trials.next_event()
             if tried is not None or self._trials.is_busy:
                 self._has_tried = True
                 return [] if tried is None else [tried]
         self._has_tried = False
-        self._check = check = self._check or self._drawn()
+        self._check = check = self._check or self._draw_check()
         if check is None:
             return self._end_of_verification()
         try:
-            verified = self._verified(check)
+            verified = self._verify(check)
         except Unavailable:
             raise
         except (ImportError, MemoryError, ModelError) as error:
@@ -276,7 +276,7 @@ class Verification:
         is_early = hosts.verified_s - verified_s < _TIME_AT_THE_END * self._history.wall_s
         return hosts.verified - verified < _AT_THE_END or is_early
 
-    def _drawn(self) -> _Check | None:
+    def _draw_check(self) -> _Check | None:
         """Return the next upload to retrain, or None if there is none or the job's uploads are not verified."""
         while self._share > 0 and (update := self._next()) is not None:
             try:
@@ -342,10 +342,10 @@ class Verification:
         name = replace(WorkunitName.parse(update.workunit), base_version=update.base_version)
         newest = self._journal.newest_update()
         return _Check(
-            update, staged(self._run, name, rate, begins), update.version if newest is None else newest.version
+            update, stage(self._run, name, rate, begins), update.version if newest is None else newest.version
         )
 
-    def _verified(self, check: _Check) -> UploadVerified | None:
+    def _verify(self, check: _Check) -> UploadVerified | None:
         """Return the verdict of retraining an upload, or None if there is more to train.
 
         Raises:
@@ -354,12 +354,12 @@ class Verification:
         """
         update, folder = check.update, self._run.folder
         upload, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
-        ours = self._trained("again", check, check.staged)
+        ours = self._retrain("again", check, check.staged)
         if ours is None:
             return None
         apart, scatter = disagreement(upload, ours, base, self._up), 0.0
         if not apart.is_rounding:  # a difference in the fourth digit of the rate does as much: no ground for suspicion
-            scattered = self._trained("scattered", check, _at_other_rate(check.staged))
+            scattered = self._retrain("scattered", check, _at_other_rate(check.staged))
             if scattered is None:
                 return None
             scatter = disagreement(scattered, ours, base, self._up).most
@@ -369,7 +369,7 @@ class Verification:
         of = update.workunit, update.host, check.up_to
         return UploadVerified(*of, most, agrees, check.train_s, was_strange=update.trust < LEAST_WEIGHT)
 
-    def _trained(self, slot: str, check: _Check, what: Staged) -> Path | None:
+    def _retrain(self, slot: str, check: _Check, what: Staged) -> Path | None:
         begun_s = time.monotonic()
         try:
             return self._retraining.update(slot, what, check.update.samples)

@@ -86,7 +86,7 @@ class Accounts:
             RunFolderError: The file cannot be opened.
         """
         self._path = service_folder(runs) / _FILE
-        with self._opened() as database:
+        with self._connect() as database:
             database.executescript(_TABLES)
             # Two processes may open an older file simultaneously, and only one can add a column.
             database.execute("BEGIN IMMEDIATE")
@@ -175,7 +175,7 @@ class Accounts:
         rows = self._ask("SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", caller, key)
         return rows[0] if rows else None
 
-    def submitted(self, caller: str, key: str, digest: str, job: str, usd: float) -> None:
+    def record_submission(self, caller: str, key: str, digest: str, job: str, usd: float) -> None:
         """Record that a caller's key created a job, and the cost that is planned for it."""
         row = "INSERT INTO submissions (caller, key, digest, job, usd) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, caller, key, digest, job, usd)
@@ -194,11 +194,11 @@ class Accounts:
 
     def _ask(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement in a transaction of its own, and return its rows."""
-        with self._opened() as database:
+        with self._connect() as database:
             return database.execute(statement, values).fetchall()
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _connect(self) -> Iterator[sqlite3.Connection]:
         try:
             # Open a connection each time: a connection of SQLite belongs to one thread, but many threads answer
             # requests. The inner `with` commits.

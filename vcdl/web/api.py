@@ -186,7 +186,7 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
 
     def run() -> CommandAnswer:
         sent = asked.new
-        new = None if sent is None else service.submissions.looked_at(caller, sent.job, sent.files)
+        new = None if sent is None else service.submissions.inspect_job(caller, sent.job, sent.files)
         wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
         return service.run_command(caller, wanted)
 
@@ -201,7 +201,7 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
 @router.get("/outputs/{folder}/{name}", response_class=FileResponse)
 def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
     """Return a file that a command wrote; it can be fetched once, within the hour."""
-    path = service.commands.written(folder, name)
+    path = service.commands.written_file(folder, name)
     # Delete the file after it was sent. A caller whose connection breaks has to run the command again.
     forget = BackgroundTask(shutil.rmtree, path.parent, ignore_errors=True)
     return FileResponse(path, media_type="application/octet-stream", background=forget)

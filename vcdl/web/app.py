@@ -115,7 +115,7 @@ def _answer(request: Request, status: int, words: str, code: ExitCode | None = N
     return routes.error_page(request, status, HTTPStatus(status).phrase, words)
 
 
-def mounted(app: ASGIApp, base: str) -> ASGIApp:
+def mount(app: ASGIApp, base: str) -> ASGIApp:
     """Return the application below a path of a web server, such as /lab_vcdl; requests elsewhere get a 404."""
 
     async def below(scope: Scope, receive: Receive, send: Send) -> None:

@@ -73,7 +73,7 @@ class JobCatalogue:
         """Rows of finished jobs, by name."""
         self._views: OrderedDict[str, JobView] = OrderedDict()
 
-    def listed(self) -> list[tuple[bool, str]]:
+    def list_jobs(self) -> list[tuple[bool, str]]:
         """Return each job's name and whether it is finished, sorted.
 
         Raises:
@@ -150,7 +150,7 @@ class JobCatalogue:
         Raises:
             RunFolderError: The folder cannot be read.
         """
-        listed, words = self.listed(), search.casefold().split()
+        listed, words = self.list_jobs(), search.casefold().split()
         chosen = [one for one in listed if not state or one[0] == (state == "finished")]
         chosen = [one for one in chosen if not words or self._has(one[1], words)]
         if sort:

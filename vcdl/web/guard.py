@@ -86,7 +86,7 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send_with_headers)
         else:
-            await self._app(scope, _limited(receive, _limit(scope["path"])), send_with_headers)
+            await self._app(scope, _limit_body(receive, _limit(scope["path"])), send_with_headers)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
         """Return the answer that refuses a request, or None if it may pass."""
@@ -100,7 +100,7 @@ class Guard:
             return problem(
                 421, f"this service is not {host[:80]!r}: use the service's own host name, or start it with --host-name"
             )
-        # Check the announced length before anything is read; `_limited` enforces it for the body.
+        # Check the announced length before anything is read; `_limit_body` enforces it for the body.
         if int(re.sub(r"\D", "", asked.headers.get("content-length", "")) or 0) > _limit(path):
             return problem(413, "the body is too large")
         if method not in _SAFE and _is_of_another_site(asked):
@@ -186,11 +186,11 @@ def _limit(path: str) -> int:
     return CHUNK_BYTES if path.startswith("/api/v1/chunks/") else _MOST_BYTES
 
 
-def _limited(receive: Receive, most: int) -> Receive:
+def _limit_body(receive: Receive, most: int) -> Receive:
     """Pass a body on, and close the connection if it is larger than announced or stalls."""
     got, is_whole, end_s = 0, False, time.monotonic() + _BODY_S
 
-    async def limited() -> Message:
+    async def receive_limited() -> Message:
         nonlocal got, is_whole
         if is_whole:
             return await receive()
@@ -202,4 +202,4 @@ def _limited(receive: Receive, most: int) -> Receive:
         is_whole = not message.get("more_body", False)
         return {"type": "http.disconnect"} if got > most else message
 
-    return limited
+    return receive_limited

@@ -148,13 +148,13 @@ class Pages:
 
     def comparison(self, standings: Mapping[str, Standing], by_epoch: bool) -> dict[str, Any]:
         """Return the curves and the table of some jobs, keyed by their names."""
-        runs = [standing.compared(name) for name, standing in standings.items()]
+        runs = [standing.as_column(name) for name, standing in standings.items()]
         reports = {run.name: run.report for run in runs}
         measures = dict.fromkeys([*(report.monitor.name for report in reports.values()), LOSS])
         charts = [comparison_chart(measure, reports, by_epoch) for measure in measures]
         head = [PageCell("job"), *(PageCell(run.name, job=run.name) for run in runs)]
         sections = [
-            PageSection(heading, rows=[head, *map(_compared_row, rows)])
+            PageSection(heading, rows=[head, *map(_comparison_cells, rows)])
             for heading, rows in (("Results", result_rows(runs)), ("Settings that differ", setting_rows(runs)))
         ]
         table = self.overview_parts(sections)["sections"]
@@ -190,7 +190,7 @@ class Pages:
         }
 
 
-def _compared_row(row: ComparisonRow) -> Sequence[PageCell]:
+def _comparison_cells(row: ComparisonRow) -> Sequence[PageCell]:
     label, values = row
     kind = "group" if label.startswith("at the ") else "of-group" if label.startswith("  ") else ""
     return [PageCell(label, kind), *(PageCell(words, "good" if words.startswith("* ") else "") for words in values)]

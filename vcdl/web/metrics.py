@@ -73,7 +73,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily("vcdl_build", "The version of the service.", {"version": __version__})
-        listed = self._catalogue.listed()
+        listed = self._catalogue.list_jobs()
         open_jobs = [name for is_over, name in listed if not is_over][:_MOST_JOBS]
         states: Counter[str] = Counter()
         families = _Families()

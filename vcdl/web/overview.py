@@ -258,7 +258,7 @@ def _views(catalogue: JobCatalogue, job: str) -> Iterator[JobView]:
 
 def _open_views(catalogue: JobCatalogue) -> Iterator[JobView]:
     """Yield the views of readable open jobs, each unchanged while it is used."""
-    for name in [name for is_over, name in catalogue.listed() if not is_over][:_MOST_JOBS]:
+    for name in [name for is_over, name in catalogue.list_jobs() if not is_over][:_MOST_JOBS]:
         try:
             with catalogue.view(name).current() as view:
                 yield view

@@ -88,7 +88,7 @@ def sparkline(course: Sequence[float], monitor: str) -> Markup:
         return Markup("")
     low, high = min(values), max(values)
     step = 100 / (len(values) - 1)
-    places = [f"{i * step:.0f} {_scaled(value, low, high, 18) + 1:.1f}" for i, value in enumerate(values)]
+    places = [f"{i * step:.0f} {_scale(value, low, high, 18) + 1:.1f}" for i, value in enumerate(values)]
     words = f"{monitor}, {len(values)} epochs: from {values[0]:.4g} to {values[-1]:.4g}"
     return _svg(f'<path class="line" d="M{"L".join(places)}"/>', 100, 20, words, "spark")
 
@@ -153,7 +153,7 @@ def _chart(
     if not points:
         return None
     has_band = any(point.low < point.high for point in points)
-    points = _thinned(points)
+    points = _merge_points(points)
     values = [*(value for point in points for value in (point.low, point.high)), *(value for _, value in beside)]
     scale = _Scale.of(values, max(point.x for point in points), is_loss, by_epoch)
     shapes = "" if mark is None else f'<path class="best" d="M{scale.at(*mark)}h0"/>'
@@ -240,7 +240,7 @@ class _Scale:
     def chart(self, title: str, shapes: str, words: str, keys: Sequence[tuple[str, str]]) -> Chart:
         up = [Tick(self.share(value), f"{value:.4g}") for value in round_values(self.low, self.high, self.is_log)]
         across = epoch_ticks(self.last) if self.by_epoch else time_ticks(self.last)
-        return Chart(f"{title}, logarithmic" if self.is_log else title, _framed(shapes, words, up, across), keys)
+        return Chart(f"{title}, logarithmic" if self.is_log else title, _add_axes(shapes, words, up, across), keys)
 
 
 def _columns(places: list[tuple[float, str]]) -> str:
@@ -254,7 +254,7 @@ def _columns(places: list[tuple[float, str]]) -> str:
     )
 
 
-def _framed(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick]) -> Markup:
+def _add_axes(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick]) -> Markup:
     """Return a chart's shapes with their axes; `words` are for screen readers."""
     lines = "".join(f'<path class="grid" d="M0 {(1 - tick.share) * _HEIGHT:.1f}H{_WIDTH}"/>' for tick in up)
     labels = "".join(
@@ -267,7 +267,7 @@ def _framed(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick])
     return Markup(f'<svg class="chart" role="img" aria-label="{escape(words)}">{inner}{labels}</svg>')
 
 
-def _thinned(points: list[_Point]) -> list[_Point]:
+def _merge_points(points: list[_Point]) -> list[_Point]:
     """Merge the points of a line until each has room; a merged one has their mean and their whole band."""
     size = math.ceil(len(points) / _POINTS)
     groups = (points[begin : begin + size] for begin in range(0, len(points), size))
@@ -355,14 +355,14 @@ def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
         f"{values[len(values) // 2]} or less{usual}; the largest is {values[-1]}"
     )
     across = [Tick((number + 0.5) / len(bars), str(number * size)) for number in range(0, len(bars), 2)]
-    return Chart(words, _framed(shapes, words, [Tick(0.0, "0"), Tick(1.0, str(most))], across))
+    return Chart(words, _add_axes(shapes, words, [Tick(0.0, "0"), Tick(1.0, str(most))], across))
 
 
 def _range(begin: int, size: int) -> str:
     return f"staleness {begin}" if size == 1 else f"staleness {begin} to {begin + size - 1}"
 
 
-def _scaled(value: float, low: float, high: float, height: float) -> float:
+def _scale(value: float, low: float, high: float, height: float) -> float:
     """Return the distance of a value from the top."""
     return height / 2 if high == low else height - (value - low) / (high - low) * height
 

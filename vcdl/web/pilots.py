@@ -152,7 +152,7 @@ def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
-            return {"mailbox": True, "task": msgspec.to_builtins(mailbox.taken() or mailbox.take())}
+            return {"mailbox": True, "task": msgspec.to_builtins(mailbox.taken_task() or mailbox.take())}
     return {"mailbox": False, "task": None}
 
 
@@ -161,7 +161,7 @@ def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Return the task that is no longer wanted; empty if there is none."""
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
-            return {"mailbox": True, "workunit": mailbox.dropped()}
+            return {"mailbox": True, "workunit": mailbox.dropped_workunit()}
     return {"mailbox": False, "workunit": ""}
 
 
@@ -265,5 +265,5 @@ def _is_at_work_on(mailbox: Mailbox | None, workunit: str) -> TypeGuard[Mailbox]
         WorkunitName.parse(workunit)
     except WorkunitError as error:
         raise DataError(str(error)) from error
-    task = None if mailbox is None else mailbox.taken()
+    task = None if mailbox is None else mailbox.taken_task()
     return task is not None and task.workunit == workunit

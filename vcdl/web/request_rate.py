@@ -21,13 +21,13 @@ class RequestRate:
 
     def wait_s(self, caller: str) -> float:
         """Return the seconds until a caller may send its next request, or 0."""
-        return max(0.0, (1.0 - self._left_of(caller)) / self._steady)
+        return max(0.0, (1.0 - self._remaining_for(caller)) / self._steady)
 
     def note(self, caller: str) -> None:
         """Count a request; only the CALLERS most recent callers are remembered."""
         # The bucket never goes below 0: a caller is answered again once it has waited, however many requests it has
         # sent.
-        self._left[caller] = max(0.0, self._left_of(caller) - 1.0), time.monotonic()
+        self._left[caller] = max(0.0, self._remaining_for(caller) - 1.0), time.monotonic()
         self._left.move_to_end(caller)
         if len(self._left) > CALLERS:
             self._left.popitem(last=False)
@@ -38,6 +38,6 @@ class RequestRate:
         self.note(caller)
         return is_too_high
 
-    def _left_of(self, caller: str) -> float:
+    def _remaining_for(self, caller: str) -> float:
         left, at_s = self._left.get(caller, (self._burst, 0.0))
         return min(self._burst, left + (time.monotonic() - at_s) * self._steady)

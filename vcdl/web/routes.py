@@ -50,7 +50,7 @@ def jobs(
 ) -> Response:
     visits = is_visitor(request)
     asked = {"state": state, "search": "" if visits else search, "sort": sort}
-    return _shown(
+    return _render_page(
         request,
         "jobs.html",
         lambda: service.pages.list_parts(service.catalogue.page(after, PAGE, **asked), visits),
@@ -78,7 +78,7 @@ def compare(request: Request, service: ServiceHere, job: Chosen = (), by: Axis =
 def overview(request: Request, service: ServiceHere, job: Annotated[str, Query(max_length=64)] = "") -> Response:
     title = request.scope["path"][1:].capitalize()
     words = {"title": title, "here": request.scope["path"]}
-    return _shown(
+    return _render_page(
         request, "overview.html", lambda: service.pages.overview_parts(_OVERVIEWS[title](service, job)), **words
     )
 
@@ -96,7 +96,7 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
         with service.catalogue.view(name).current() as view:
             return service.pages.job_parts(view, visits, by == "epoch")
 
-    return _shown(request, "job.html", parts, name=name, by=by, notice="" if visits else said.get(notice, ""))
+    return _render_page(request, "job.html", parts, name=name, by=by, notice="" if visits else said.get(notice, ""))
 
 
 @router.get("/jobs/{name}/movie")
@@ -117,7 +117,7 @@ def movie(request: Request, service: ServiceHere, caller: CallerHere, name: str)
 
 @router.post("/jobs/{name}/{action}")
 async def control(request: Request, service: ServiceHere, caller: SubmitterHere, name: str, action: str) -> Response:
-    await _checked_form(request, caller)
+    await _read_form(request, caller)
     actions = {"stop": service.stop, "resume": service.resume}
     if action not in actions:
         return Response(status_code=404)
@@ -127,7 +127,7 @@ async def control(request: Request, service: ServiceHere, caller: SubmitterHere,
 
 @router.post("/hosts/{host}/{action}")
 async def control_host(request: Request, service: ServiceHere, caller: CallerHere, host: str, action: str) -> Response:
-    await _checked_form(request, needs(caller, Role.OPERATOR))
+    await _read_form(request, needs(caller, Role.OPERATOR))
     if action not in ("ban", "unban"):
         return Response(status_code=404)
     done = await run_in_threadpool(service.run_command, caller, CommandRequest(f"hosts {action}", [host]))
@@ -142,7 +142,7 @@ def login_page(request: Request, service: ServiceHere, next: str = "/", code: st
         return _page(request, "login.html", next=_own_path(next), error="")
     # A link can log in only the owner, and a wrong code is not counted, because any web page can make a browser request
     # one.
-    return _logged_in(request, service, OWNER if is_same(code, service.code) else None, next)
+    return _finish_login(request, service, OWNER if is_same(code, service.code) else None, next)
 
 
 @router.post("/login")
@@ -150,21 +150,21 @@ async def login(request: Request, service: ServiceHere) -> Response:
     form = await _form(request)
     token, then = form.get("token", ""), form.get("next", "/")
     if is_same(token, service.code):
-        return _logged_in(request, service, OWNER, then)
+        return _finish_login(request, service, OWNER, then)
     address = request.client.host if request.client else ""
     caller, wait_s = service.of_token(token, address)
-    return too_many(wait_s) if wait_s > 0 else _logged_in(request, service, caller.id if caller else None, then)
+    return too_many(wait_s) if wait_s > 0 else _finish_login(request, service, caller.id if caller else None, then)
 
 
 @router.post("/logout")
 async def logout(request: Request, service: ServiceHere, caller: CallerHere) -> Response:
-    await _checked_form(request, caller)
+    await _read_form(request, caller)
     answer = RedirectResponse(f"{service.base}/login", 303)
     answer.delete_cookie(COOKIE, path=f"{service.base}/")
     return answer
 
 
-def _logged_in(request: Request, service: WebService, subject: str | None, then: str) -> Response:
+def _finish_login(request: Request, service: WebService, subject: str | None, then: str) -> Response:
     if subject is None:
         words = "This token is unknown, expired or revoked; the address that `vcdl serve` printed ends with it."
         return _page(request, "login.html", status=401, next=_own_path(then), error=words)
@@ -195,7 +195,7 @@ async def _form(request: Request) -> dict[str, str]:
     return {key: values[0] for key, values in parse_qs(text, max_num_fields=20).items()}
 
 
-async def _checked_form(request: Request, caller: Caller) -> dict[str, str]:
+async def _read_form(request: Request, caller: Caller) -> dict[str, str]:
     """Return a form that a page of this session has sent.
 
     Raises:
@@ -217,7 +217,7 @@ def _page(request: Request, template: str, status: int = 200, **words: Any) -> H
     return HTMLResponse(page.render(caller=getattr(request.state, "caller", None), **words), status)
 
 
-def _shown(request: Request, template: str, render: Callable[[], Parts], **words: Any) -> Response:
+def _render_page(request: Request, template: str, render: Callable[[], Parts], **words: Any) -> Response:
     """Return a page with parts that change, or for its script the stream of those parts; visitors get no stream."""
     live: LivePages = request.app.state.service.live
     key = f"{request.scope['path']}?{request.url.query}"

@@ -104,7 +104,7 @@ COMMANDS: Mapping[str, CommandRule] = {
 }
 
 
-def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, list[str]]:
+def check_command(request: CommandRequest, role: Role) -> tuple[CommandRule, list[str]]:
     """Return the rule of a request's command, and the jobs that it names.
 
     Raises:
@@ -165,7 +165,7 @@ class CommandRunner:
         self._line_up = threading.BoundedSemaphore(_IN_LINE)
 
     def run(self, request: CommandRequest, command: CommandRule) -> CommandAnswer:
-        """Run a command that `served_command` has admitted, and return its output and exit code.
+        """Run a command that `check_command` has admitted, and return its output and exit code.
 
         Raises:
             RunFolderError, ServiceBusy, VcdlError: It cannot be started, there are too many, or it takes too long.
@@ -195,7 +195,7 @@ class CommandRunner:
                 f"{output.parent.name}/{output.name}" if output is not None and is_there else None,
             )
 
-    def written(self, folder: str, name: str) -> Path:
+    def written_file(self, folder: str, name: str) -> Path:
         """Return a file that a command wrote.
 
         Raises:

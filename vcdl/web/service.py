@@ -29,10 +29,10 @@ from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
 from vcdl.web.request_rate import FAILED_LOGINS, RequestRate
-from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, ServiceBusy, served_command
+from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, ServiceBusy, check_command
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, service_folder
 from vcdl.web.submission_line import SubmissionLine
-from vcdl.web.submissions import SentFile, Submissions, digest_of, started
+from vcdl.web.submissions import SentFile, Submissions, digest_of, start_process
 
 _log = logging.getLogger("vcdl.web")
 _STARTS_S = 30.0
@@ -183,7 +183,7 @@ class WebService:
             Forbidden: The caller may not stop the job.
             NoSuchJobError, RunFolderError: There is no such job, or nothing to stop.
         """
-        with self._noted(caller, "stop", name):
+        with self._record_action(caller, "stop", name):
             if not ask_to_pause(folder := self.folder(name)):
                 state = "finished" if is_finished(folder) else "not running"
                 raise RunFolderError(f"{name} is {state}: there is nothing to stop")
@@ -196,15 +196,15 @@ class WebService:
             Forbidden: The caller may not resume the job.
             NoSuchJobError, RunFolderError, JournalError, GridError: There is no such job, or it cannot continue.
         """
-        with self._noted(caller, "resume", name):
-            return self._go_on(name)
+        with self._record_action(caller, "resume", name):
+            return self._resume(name)
 
     def resume_killed(self) -> None:
         """Resume the submitted jobs whose process died, for example in a reboot: their submitters cannot do that.
 
         Each job is tried once, so a job that crashes the machine does so once per start of the service.
         """
-        for is_over, name in self.catalogue.listed():
+        for is_over, name in self.catalogue.list_jobs():
             try:
                 if is_over or self.accounts.submitter(name) is None:
                     continue
@@ -214,7 +214,7 @@ class WebService:
             except VcdlError as error:
                 _log.warning("%s does not continue automatically: %s", name, error)
 
-    def _go_on(self, name: str) -> str:
+    def _resume(self, name: str) -> str:
         folder = self.folder(name)
         if is_finished(folder) and not read_report(folder).is_given_up:
             raise RunFolderError(f"{name} is finished: there is nothing left to do")
@@ -243,7 +243,7 @@ class WebService:
         Raises:
             VcdlError: The caller may not run it.
         """
-        command, jobs = served_command(request, caller.role)
+        command, jobs = check_command(request, caller.role)
         if request.new is not None and caller.role < Role.SUBMITTER:
             raise Forbidden(f"{caller.name} may not submit a job: this requires the role submitter")
         if request.new is not None and not jobs and project_of(self.catalogue.runs) is not None:
@@ -258,7 +258,7 @@ class WebService:
         if command.role is Role.READER:
             return self.commands.run(request, command)
         about = " ".join(jobs or request.arguments)
-        with self._noted(caller, request.name, about, command.role):
+        with self._record_action(caller, request.name, about, command.role):
             settings = request.options.get("--set", ())
             # A changed job could cost more than what was planned for it.
             if (settings or request.name == "set") and self.budgets.bounds(caller):
@@ -268,10 +268,10 @@ class WebService:
             done = CommandAnswer("", "", 0)
             if settings and not isinstance(settings, str | bool):
                 done = self.commands.run(CommandRequest("set", [*jobs, *settings]), command)
-            return done if done.exit_code else CommandAnswer(f"{done.output}{self._go_on(jobs[0])}\n", "", 0)
+            return done if done.exit_code else CommandAnswer(f"{done.output}{self._resume(jobs[0])}\n", "", 0)
 
     @contextmanager
-    def _noted(self, caller: Caller, action: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
+    def _record_action(self, caller: Caller, action: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
         """Run the block on a caller's job if the caller is allowed to, and record the outcome.
 
         Raises:
@@ -323,7 +323,7 @@ def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | Non
         GridError: The process cannot be started, or ended with an error.
     """
     try:
-        process = started(["resume", str(folder.path)], folder.path / "resume.log", environment)
+        process = start_process(["resume", str(folder.path)], folder.path / "resume.log", environment)
     except OSError as error:
         raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
     wait_until(lambda: folder.running_pid is not None or process.poll() is not None, _STARTS_S)

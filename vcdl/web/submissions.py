@@ -102,7 +102,7 @@ class Submissions:
                 return known[1]
             self._remove_ended()
             self._check_quota(caller, size_bytes)
-            values = self._with_account(caller, _checked_values(text, files))
+            values = self._with_account(caller, _parse_job_file(text, files))
             name = self._free_name(str(values.get("name", "")))
             # Name and quota are taken under the lock, before the slow part, so that two submissions cannot get the
             # same.
@@ -113,7 +113,7 @@ class Submissions:
             self._check(folder)
             usd = self._budgets.planned_usd(caller, folder)
             with self._lock:  # else it would count twice for a moment
-                self._accounts.submitted(caller.name, key, digest, name, usd)  # from here on it is a job
+                self._accounts.record_submission(caller.name, key, digest, name, usd)  # from here on it is a job
                 del self._reserved[name]
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -125,9 +125,9 @@ class Submissions:
         return name
 
     @contextmanager
-    def looked_at(self, caller: Caller, text: str, files: list[SentFile]) -> Iterator[Path]:
+    def inspect_job(self, caller: Caller, text: str, files: list[SentFile]) -> Iterator[Path]:
         """Yield the folder of a job that is only inspected, and removed at the end of the block. Raises as `submit`."""
-        values = _checked_values(text, files)
+        values = _parse_job_file(text, files)
         with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
             self._write(caller, folder := Path(path) / values["name"], values, files)
             yield folder
@@ -294,7 +294,7 @@ class Submissions:
             arguments = ["submit", job_file, "--project-dir", str(self._project)]
         log = self._log_file(name)
         self._notes.mkdir(mode=0o700, exist_ok=True)
-        process = started(arguments, log, confined_environment())
+        process = start_process(arguments, log, confined_environment())
         self._process_file(name).write_text(str(process.pid), encoding="ascii")
         # Above 0 it is an error of the command. Below 0 it was killed, and the service starts it again when it
         # restarts.
@@ -305,7 +305,9 @@ class Submissions:
             self._remove_ended()
 
 
-def started(arguments: list[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def start_process(
+    arguments: list[str], log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a command as a process that outlives the service and writes to `log`. Raises OSError."""
     with log.open("ab") as output:
         return start_child(
@@ -324,7 +326,7 @@ def digest_of(text: str, files: list[SentFile]) -> str:
     return hashlib.sha256(sent.encode(errors="replace")).hexdigest()
 
 
-def _checked_values(text: str, files: list[SentFile]) -> dict[str, Any]:
+def _parse_job_file(text: str, files: list[SentFile]) -> dict[str, Any]:
     """Return the keys of a job file after checking that it names only files that came with it. Raises JobError."""
     if len(text) > _MOST_JOB_BYTES or len(files) > _MOST_FILES:
         raise JobError("the job file is too long, or names too many files")

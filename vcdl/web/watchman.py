@@ -13,7 +13,7 @@ from vcdl.report.alerts import AlertChannel
 from vcdl.report.progress import rolled_back_words
 from vcdl.run.reading import RunState
 from vcdl.run.standing import JobRow
-from vcdl.run.store_claim import asked_settings
+from vcdl.run.store_claim import requested_settings
 from vcdl.stores.open import open_store
 from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobCatalogue
@@ -60,7 +60,7 @@ class Watchman:
         """
         now_s = time.time() if now_s is None else now_s
         were_open, sent = self._read()
-        are_open = {name for is_over, name in self._catalogue.listed() if not is_over}
+        are_open = {name for is_over, name in self._catalogue.list_jobs() if not is_over}
         # The end of a job is a change, which shows only in the difference between two checks; stalls and bans are
         # states.
         ends = [(name, what, words) for name in sorted(were_open - are_open) for what, words in self._end(name)]
@@ -122,7 +122,7 @@ class Watchman:
         if self._looks % _STORES_EVERY == 0:
             self._away.pop(name, None)
             try:
-                settings = asked_settings(view.job, view.folder)
+                settings = requested_settings(view.job, view.folder)
                 if settings.is_folder:
                     return ""
                 # Use a separate name: this only queries the server and never touches a job's weights.

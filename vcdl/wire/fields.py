@@ -37,7 +37,7 @@ def read_object(cls: type[_T], content: str, what: str) -> _T:
     if type(written) is not int or written != FORMAT:  # checked first: another format has other keys
         raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
     try:
-        return _decoded(cls, raw, what, {"format"})
+        return _decode(cls, raw, what, {"format"})
     except (RecursionError, TypeError, ValueError) as error:
         raise WorkunitError(f"{what}: {error}") from error
 
@@ -68,7 +68,7 @@ def _types(cls: Any) -> Mapping[str, Any]:
     return {each.name: hints[each.name] for each in fields(cls)}
 
 
-def _decoded(cls: type[_T], raw: Any, what: str, extra_keys: set[str]) -> _T:
+def _decode(cls: type[_T], raw: Any, what: str, extra_keys: set[str]) -> _T:
     """Decode an object into a dataclass.
 
     Args:
@@ -108,7 +108,7 @@ def _value(kind: Any, raw: Any, key: str) -> Any:
     if origin is Mapping:
         return {name: _value(inner[1], value, key) for name, value in _object(raw, key).items()}
     if is_dataclass(kind):
-        return _decoded(kind, raw, key, set())  # type: ignore[arg-type]
+        return _decode(kind, raw, key, set())  # type: ignore[arg-type]
     return raw if origin is Literal else _SIMPLE[origin or kind](raw, key)
 
 

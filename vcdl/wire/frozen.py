@@ -11,7 +11,7 @@ import numpy as np
 
 from vcdl.errors import WeightsFileError, weights_file_error
 from vcdl.wire.hdf5_form import WEIGHTS
-from vcdl.wire.weights import Vector, opened_dataset, write_weights
+from vcdl.wire.weights import Vector, open_dataset, write_weights
 from vcdl.wire.workunit import Frozen
 
 _HEADER = json.dumps({"format": 1})
@@ -52,7 +52,7 @@ def read_frozen(path: Path, expected: Frozen | None) -> Vector:
             f"{path.name} is damaged or of another job (SHA-256 {digest[:16]}…, expected {expected.sha256[:16]}…): "
             "fetch the workunit's files again"
         )
-    with opened_dataset(path, WEIGHTS, range(expected.size, expected.size + 1)) as opened:
+    with open_dataset(path, WEIGHTS, range(expected.size, expected.size + 1)) as opened:
         return np.asarray(np.memmap(opened.file, "<f4", "r", opened.data_at, (expected.size,)), dtype=np.float32)
 
 

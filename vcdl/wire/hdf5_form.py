@@ -38,7 +38,7 @@ class Hdf5Dataset:
     datatype: bytes
     """The number type in HDF5's encoding."""
 
-    def described(self, sizes: range) -> str:
+    def describe(self, sizes: range) -> str:
         """Describe the expected dataset for an error message, with the exact number of elements or `at most N`."""
         most = sizes.stop - 1
         return f"a plain {self.words.format(most if len(sizes) == 1 else f'at most {most}')}"
@@ -76,7 +76,7 @@ def header_of(start: bytes) -> bytes:
 def _superblock(end_of_file: int) -> bytes:
     fixed = b"\x89HDF\r\n\x1a\n" + bytes((2, 8, 8, 0))
     addresses = struct.pack("<Q8sQQ", 0, _UNDEFINED, end_of_file, _SUPERBLOCK_BYTES)
-    return _checked(fixed + addresses)
+    return _append_checksum(fixed + addresses)
 
 
 def _root_messages(header: bytes, dataset: Hdf5Dataset, dataset_at: int) -> tuple[bytes, ...]:
@@ -112,10 +112,10 @@ def _header_bytes(messages: tuple[bytes, ...]) -> int:
 
 def _object_header(messages: tuple[bytes, ...]) -> bytes:
     data = b"".join(messages)
-    return _checked(b"OHDR\x02\x02" + struct.pack("<I", len(data)) + data)
+    return _append_checksum(b"OHDR\x02\x02" + struct.pack("<I", len(data)) + data)
 
 
-def _checked(data: bytes) -> bytes:
+def _append_checksum(data: bytes) -> bytes:
     return data + struct.pack("<I", _lookup3(data))
 
 
@@ -132,28 +132,28 @@ def _lookup3(data: bytes) -> int:
     whole = (len(data) - 1) // 12
     for x, y, z in struct.iter_unpack("<III", data[: 12 * whole]):
         a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
-        a = ((a - c) & mask) ^ _rotated(c, 4)
+        a = ((a - c) & mask) ^ _rotate_left(c, 4)
         c = (c + b) & mask
-        b = ((b - a) & mask) ^ _rotated(a, 6)
+        b = ((b - a) & mask) ^ _rotate_left(a, 6)
         a = (a + c) & mask
-        c = ((c - b) & mask) ^ _rotated(b, 8)
+        c = ((c - b) & mask) ^ _rotate_left(b, 8)
         b = (b + a) & mask
-        a = ((a - c) & mask) ^ _rotated(c, 16)
+        a = ((a - c) & mask) ^ _rotate_left(c, 16)
         c = (c + b) & mask
-        b = ((b - a) & mask) ^ _rotated(a, 19)
+        b = ((b - a) & mask) ^ _rotate_left(a, 19)
         a = (a + c) & mask
-        c = ((c - b) & mask) ^ _rotated(b, 4)
+        c = ((c - b) & mask) ^ _rotate_left(b, 4)
         b = (b + a) & mask
     x, y, z = struct.unpack("<III", data[12 * whole :].ljust(12, b"\x00"))
     a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
-    c = ((c ^ b) - _rotated(b, 14)) & mask
-    a = ((a ^ c) - _rotated(c, 11)) & mask
-    b = ((b ^ a) - _rotated(a, 25)) & mask
-    c = ((c ^ b) - _rotated(b, 16)) & mask
-    a = ((a ^ c) - _rotated(c, 4)) & mask
-    b = ((b ^ a) - _rotated(a, 14)) & mask
-    return ((c ^ b) - _rotated(b, 24)) & mask
+    c = ((c ^ b) - _rotate_left(b, 14)) & mask
+    a = ((a ^ c) - _rotate_left(c, 11)) & mask
+    b = ((b ^ a) - _rotate_left(a, 25)) & mask
+    c = ((c ^ b) - _rotate_left(b, 16)) & mask
+    a = ((a ^ c) - _rotate_left(c, 4)) & mask
+    b = ((b ^ a) - _rotate_left(a, 14)) & mask
+    return ((c ^ b) - _rotate_left(b, 24)) & mask
 
 
-def _rotated(value: int, bits: int) -> int:
+def _rotate_left(value: int, bits: int) -> int:
     return ((value << bits) | (value >> (32 - bits))) & 0xFFFFFFFF

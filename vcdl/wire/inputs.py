@@ -17,7 +17,7 @@ Outputs = int | Mapping[str, int]
 """Number of classes, or of predicted numbers; for several outputs, by each output's name."""
 
 
-def packed(arrays: Mapping[str, Array]) -> Array:
+def pack_inputs(arrays: Mapping[str, Array]) -> Array:
     """Pack named inputs, each of shape (n, …), into one structured array of shape (n,)."""
     count = len(next(iter(arrays.values())))
     whole = np.empty(count, [(name, array.dtype, array.shape[1:]) for name, array in arrays.items()])
@@ -34,7 +34,7 @@ def parts_of(x: Array) -> dict[str, Array]:
 def each(change: Callable[[str, Array], Array], x: Array) -> Array:
     """Apply a function to each input of some samples, keeping their form; a single input has the name ""."""
     changed = {name: change(name, part) for name, part in parts_of(x).items()}
-    return changed[""] if x.dtype.names is None else packed(changed)
+    return changed[""] if x.dtype.names is None else pack_inputs(changed)
 
 
 def as_keras_takes(x: Array) -> Array | dict[str, Array]:
@@ -53,7 +53,7 @@ def count_of(outputs: Outputs) -> int:
     return outputs if isinstance(outputs, int) else sum(outputs.values())
 
 
-def shown_shape(shape: InputShape) -> str:
+def format_shape(shape: InputShape) -> str:
     """Return the shape in words: `(28, 28)`, or `a (28, 28), b (3,)`."""
     return str(shape) if isinstance(shape, tuple) else ", ".join(f"{name} {one}" for name, one in shape.items())
 

@@ -83,7 +83,7 @@ class Newest:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-def signed(statement: str, signature: bytes) -> str:
+def append_signature(statement: str, signature: bytes) -> str:
     """Return the content of the published file."""
     return json.dumps({"statement": statement, "signature": signature.hex()}) + "\n"
 

@@ -91,7 +91,7 @@ class NpzFile:
                 raise NpzError("more bytes than its header says")
             return array
 
-    def mapped(self, name: str) -> npt.NDArray[Any] | None:
+    def map_array(self, name: str) -> npt.NDArray[Any] | None:
         """Return an array memory-mapped, without verifying its checksum; None if it is compressed.
 
         Raises:
@@ -150,7 +150,7 @@ class NpzFile:
 
 
 @contextmanager
-def opened_npz(path: Path) -> Iterator[NpzFile]:
+def open_npz(path: Path) -> Iterator[NpzFile]:
     """Open a file.
 
     Raises:

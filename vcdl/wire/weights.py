@@ -95,12 +95,12 @@ class Layout:
     @cached_property
     def statistics(self) -> list[tuple[int, int]]:
         """Begin and end of the parts that gradients do not train: statistics of batch normalisation, and moments."""
-        return _joined(variable for variable in self.variables if not variable.is_trained)
+        return _join_neighbours(variable for variable in self.variables if not variable.is_trained)
 
     @cached_property
     def second_moments(self) -> list[tuple[int, int]]:
         """Begin and end of the parts with an optimizer's second moments, in order, neighbours joined."""
-        return _joined(v for v in self.variables if v.path.startswith(_MOMENTS) and v.is_nonnegative)
+        return _join_neighbours(v for v in self.variables if v.path.startswith(_MOMENTS) and v.is_nonnegative)
 
     def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
         """Cut numbers `begin` to `end` at statistics; yield slices relative to `begin`, and whether trained."""
@@ -142,7 +142,7 @@ class Layout:
         return cls(tuple(variables))
 
 
-def _joined(variables: Iterable[Variable]) -> list[tuple[int, int]]:
+def _join_neighbours(variables: Iterable[Variable]) -> list[tuple[int, int]]:
     """Return begin and end of variables that come in order; neighbours become one part."""
     parts: list[tuple[int, int]] = []
     for variable in variables:
@@ -179,7 +179,7 @@ def _frozen_ids(model: Any) -> set[int]:
 
 def flatten(model: Any) -> Vector:
     """Return a Keras model's trained weights as one float32 vector of shape (n,)."""
-    return _flattened(trained_weights(model))
+    return _flatten(trained_weights(model))
 
 
 def flatten_frozen(model: Any) -> Vector:
@@ -219,7 +219,7 @@ def assign_frozen(model: Any, vector: Vector) -> None:
     _assign(frozen_weights(model), vector, "frozen weights")
 
 
-def _flattened(weights: Sequence[Any]) -> Vector:
+def _flatten(weights: Sequence[Any]) -> Vector:
     arrays: list[npt.NDArray[Any]] = [weight.numpy().reshape(-1) for weight in weights]
     return np.concatenate(arrays, dtype=np.float32, casting="unsafe") if arrays else np.empty(0, np.float32)
 
@@ -270,7 +270,7 @@ def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callab
         WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
         OSError: It cannot be written.
     """
-    with opened_dataset(path, dataset, sizes) as opened:
+    with open_dataset(path, dataset, sizes) as opened:
         opened.file.seek(opened.data_at)
         # The header's length moves the data, so the file is written anew behind it.
         data = opened.file.readall()
@@ -291,13 +291,13 @@ def _start(header: str, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview
 
 def read_header(path: Path, size: int) -> str:
     """Return the header of a weights file of `size` numbers. Raises WeightsFileError, FileUnavailable."""
-    with opened_weights(path, size) as file:
+    with open_weights(path, size) as file:
         return file.header
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
     """Read a file of exactly `size` numbers; return vector and header. Raises WeightsFileError, FileUnavailable."""
-    with opened_weights(path, size) as file:
+    with open_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
         file.read(0, vector)
         return vector, file.header
@@ -349,9 +349,9 @@ class WeightsFile:
 
 
 @contextmanager
-def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
+def open_weights(path: Path, size: int) -> Iterator[WeightsFile]:
     """Open a weights file of `size` numbers, checked before its data. Raises WeightsFileError, FileUnavailable."""
-    with opened_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
+    with open_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
         yield WeightsFile(opened, path)
 
 
@@ -368,7 +368,7 @@ class OpenedDataset:
 
 
 @contextmanager
-def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[OpenedDataset]:
+def open_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[OpenedDataset]:
     """Open a file with a number of elements among `sizes`, after checking its form but not its data.
 
     Raises:
@@ -385,7 +385,7 @@ def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[O
             expected = prefix(text, size, dataset)
             if not start.startswith(expected):
                 raise WeightsFileError(
-                    f"{path.name} ({size_bytes} bytes) is not {dataset.described(sizes)}: "
+                    f"{path.name} ({size_bytes} bytes) is not {dataset.describe(sizes)}: "
                     "cut short, damaged, or of another model"
                 )
             if size_bytes != data_at + dataset.item_bytes * size:

@@ -112,17 +112,17 @@ def one_of_sections(
             raise ValueError(f"expected keys indented below it, got {show(raw)}")
         name = fields.get(key, default)
         if not isinstance(name, str) or name not in known:
-            refused(raw, f"{kinds.expected_one_of(tuple(known), name)}{f'; {cure}' if cure else ''}")
+            refuse(raw, f"{kinds.expected_one_of(tuple(known), name)}{f'; {cure}' if cure else ''}")
         try:
             kind = known[name]
         except PluginError as error:
-            refused(raw, str(error))
+            refuse(raw, str(error))
         # Without `key`, a key of another kind shows that the default was not meant.
         if key not in fields:
             _refuse_keys_of_others(name, fields)
         return read_section(kind, fields)
 
-    def refused(raw: Any, why: str) -> NoReturn:
+    def refuse(raw: Any, why: str) -> NoReturn:
         raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), why)])
 
     def _refuse_keys_of_others(meant: str, fields: Mapping[str, Any]) -> None:

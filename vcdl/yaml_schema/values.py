@@ -172,7 +172,7 @@ def _existing(value: Any, job_folder: Path | None, what: str, is_there: Callable
         return Path(value)
     path = job_folder / value
     if not _is(path, is_there):
-        raise ValueError(f"there is no {what} {_shown(path)}; a relative path starts at the job file's folder")
+        raise ValueError(f"there is no {what} {_display_path(path)}; a relative path starts at the job file's folder")
     return path.resolve()
 
 
@@ -183,7 +183,7 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _shown(path: Path) -> str:
+def _display_path(path: Path) -> str:
     text = without_passwords(str(path))
     text = text if text.isprintable() else repr(text)
     return text if len(text) <= 300 else f"{text[:300]} …"

@@ -18,7 +18,7 @@ import pytest
 
 from tests.places import ROOT
 from vcdl.boinc.daemons.checker import Checkers, connect, socket_address
-from vcdl.boinc.daemons.checking_process import judged, serve
+from vcdl.boinc.daemons.checking_process import judge, serve
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.validate import LATER, REFUSED, Verdict
 from vcdl.boinc.grid.environment import environment_file
@@ -167,7 +167,7 @@ def test_a_bug_or_trouble_of_this_machine_refuses_nobody(
     monkeypatch.setattr("vcdl.boinc.daemons.checking_process.validate", fails)
     with closing(OpenedRuns(project)) as runs:
         for _ in range(4):
-            assert judged(runs, Path("file")).code == LATER
+            assert judge(runs, Path("file")).code == LATER
     assert signal.alarm(0) == 0, "nothing is left that would kill the process later"
 
 

@@ -18,7 +18,7 @@ from vcdl.boinc.grid.host_care import read_rests
 from vcdl.boinc.grid.results import UPLOAD_FAILED, output_file
 from vcdl.boinc.grid.workunit_rows import INIT, READY
 from vcdl.boinc.runtime.archive import ArchiveManifest, pack
-from vcdl.boinc.runtime.published import kept_folder
+from vcdl.boinc.runtime.published import runtime_folder
 from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
@@ -95,7 +95,7 @@ def test_weights_that_travel_encoded_are_staged_validated_and_folded(server: Ser
 
 def test_a_host_without_room_for_the_runtime_gets_no_task(server: Server, tmp_path: Path) -> None:
     """BOINC's scheduler sends none to a host whose free disk is below the workunit's bound."""
-    path = kept_folder(server.project.path) / "linux-x86_64.tar"
+    path = runtime_folder(server.project.path) / "linux-x86_64.tar"
     path.parent.mkdir(parents=True)
     manifest = ArchiveManifest("linux-x86_64", "jax", False, "3.12", {}, "packages", (), "", 3 * 10**9, 4 * 10**9)
     (tmp_path / "packages").mkdir()

@@ -8,7 +8,7 @@ from benchmarks.private_servers import PrivateServer
 from tests.boinc.grid.world import World
 from tests.leftovers import leave_half
 from vcdl.boinc.grid.client_rows import ClientRows
-from vcdl.boinc.grid.forget import kept_on_clients
+from vcdl.boinc.grid.forget import jobs_kept_on_clients
 from vcdl.boinc.grid.grid import BoincGrid
 from vcdl.boinc.grid.results import output_file
 from vcdl.commands.stop import stop
@@ -331,7 +331,7 @@ def test_a_finished_job_is_forgotten_on_demand(world: World, capsys: pytest.Capt
         file.touch()
     folder.kind_file.write_text("boinc\n")
     clients = ClientRows(world.database)
-    assert (kept_on_clients(world.project, world.database), clients.not_told()) == (["a"], 0)
+    assert (jobs_kept_on_clients(world.project, world.database), clients.not_told()) == (["a"], 0)
     for _ in range(2):
         assert stop(folder.path, forget=True) is ExitCode.OK
     assert "a is finished; 2 clients are asked to delete what they keep of it" in capsys.readouterr().out
@@ -339,7 +339,7 @@ def test_a_finished_job_is_forgotten_on_demand(world: World, capsys: pytest.Capt
     asked = {(row["hostid"], row["xml"].split(">")[1].split("<")[0]) for row in world.rows("SELECT * FROM msg_to_host")}
     assert asked == {(host, name) for host in (1, 2) for name in (model, shard)}
     assert len(world.rows("SELECT id FROM msg_to_host")) == 4
-    assert (kept_on_clients(world.project, world.database), clients.not_told()) == ([], 2)
+    assert (jobs_kept_on_clients(world.project, world.database), clients.not_told()) == ([], 2)
 
 
 def test_a_second_submission_takes_back_what_clients_were_not_asked_yet(world: World) -> None:

@@ -4,10 +4,10 @@ import pytest
 
 from tests.boinc.grid.world import UPLOAD_BYTES, World
 from vcdl.boinc.grid.frozen_input import with_frozen
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
 
-TEMPLATES = shipped("templates")
+TEMPLATES = shipped_folder("templates")
 
 
 def test_inputs_have_the_names_that_clients_know_and_are_real_files() -> None:

@@ -16,7 +16,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import BoincResults
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 from vcdl.loop.grid import GaveUp
 from vcdl.run.folder import RunFolder
 from vcdl.run.staging import Staged, Uploaded
@@ -167,7 +167,7 @@ class World:
             return list(results.claim())
 
     def _created(self, names: list[str]) -> list[str]:
-        template = (shipped("templates") / "vcdl_out.xml").read_text()
+        template = (shipped_folder("templates") / "vcdl_out.xml").read_text()
         (self.project.templates / "out.xml").write_text(template.replace("@max_nbytes@", str(UPLOAD_BYTES)))
         app = self.app_id
         with closing(self.standin.connect()) as connection:

@@ -9,7 +9,7 @@ from tests.boinc.project.made_project import MadeProject
 from vcdl.boinc.grid.environment import read_environment
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 pytestmark = pytest.mark.boinc
 
@@ -71,4 +71,4 @@ def test_the_password_of_the_store_need_not_be_an_argument(made: MadeProject, mo
 )
 def test_what_comes_with_vcdl_is_found(name: str) -> None:
     folder, _, rest = name.partition("/")
-    assert (shipped(folder) / rest).is_file()
+    assert (shipped_folder(folder) / rest).is_file()

@@ -8,9 +8,9 @@ from tests.boinc.project.made_project import CONFIG_XML, PLAN_CLASSES, PROJECT_X
 from vcdl.boinc.project.edited_files import EDITED, Fragment
 from vcdl.boinc.project.xml_document import Element, XmlDocument
 
-CONFIG = Fragment.shipped("config.xml", threads=1)
+CONFIG = Fragment.load_shipped("config.xml", threads=1)
 BEFORE = CONFIG_XML.encode()
-AFTER = CONFIG.added_to(Path("config.xml"), BEFORE)
+AFTER = CONFIG.add_to(Path("config.xml"), BEFORE)
 PATH = Path("config.xml")
 
 
@@ -24,25 +24,25 @@ def commands(content: bytes | None) -> list[str]:
 
 
 def taken_out(content: bytes) -> bytes:
-    left = CONFIG.taken_out_of(PATH, content, BEFORE)
+    left = CONFIG.remove_from(PATH, content, BEFORE)
     assert left is not None
     return left
 
 
 @pytest.mark.parametrize("name", EDITED)
 def test_adding_twice_is_adding_once(name: str) -> None:
-    fragment = Fragment.shipped(name, threads=1)
+    fragment = Fragment.load_shipped(name, threads=1)
     before = {"config.xml": BEFORE, "project.xml": PROJECT_XML, "plan_class_spec.xml": PLAN_CLASSES}.get(name)
-    once = fragment.added_to(PATH, before)
-    assert fragment.added_to(PATH, once) == once
+    once = fragment.add_to(PATH, before)
+    assert fragment.add_to(PATH, once) == once
     assert once != before
 
 
 @pytest.mark.parametrize("name", EDITED)
 def test_what_was_added_is_taken_out_to_the_byte(name: str) -> None:
-    fragment = Fragment.shipped(name, threads=1)
+    fragment = Fragment.load_shipped(name, threads=1)
     before = {"config.xml": BEFORE, "project.xml": PROJECT_XML, "plan_class_spec.xml": PLAN_CLASSES}.get(name)
-    assert fragment.taken_out_of(PATH, fragment.added_to(PATH, before), before) == before
+    assert fragment.remove_from(PATH, fragment.add_to(PATH, before), before) == before
 
 
 def test_settings_get_our_values_and_others_stay() -> None:
@@ -59,7 +59,7 @@ def test_settings_get_our_values_and_others_stay() -> None:
 
 def test_a_limit_that_is_larger_than_ours_stays() -> None:
     generous = BEFORE.replace(b">500<", b">9000<")
-    assert root(CONFIG.added_to(PATH, generous)).findtext("config/daily_result_quota") == "9000"
+    assert root(CONFIG.add_to(PATH, generous)).findtext("config/daily_result_quota") == "9000"
 
 
 def test_boincs_daemons_are_hastened_and_ours_added() -> None:
@@ -78,7 +78,7 @@ def test_boincs_daemons_are_hastened_and_ours_added() -> None:
 
 def test_an_operator_s_purge_of_all_apps_stays_beside_that_of_ours() -> None:
     own = b"<daemon><cmd>db_purge --min_age_days 30</cmd></daemon>"
-    both = CONFIG.added_to(PATH, BEFORE.replace(b"<daemons>", b"<daemons>" + own))
+    both = CONFIG.add_to(PATH, BEFORE.replace(b"<daemons>", b"<daemons>" + own))
     assert [command.split()[1] for command in commands(both) if command.startswith("db_purge")] == [
         "--min_age_days",
         "--app",
@@ -90,10 +90,10 @@ def test_several_transitioners_are_hastened_and_slowed_down_each() -> None:
         b"<cmd>transitioner -d 2 --sleep_interval 5</cmd>",
         b"<cmd>transitioner --mod 2 0</cmd></daemon><daemon><cmd>transitioner --mod 2 1 --sleep_interval 9</cmd>",
     )
-    added = CONFIG.added_to(PATH, both)
+    added = CONFIG.add_to(PATH, both)
     assert "transitioner --mod 2 0 --sleep_interval 1" in commands(added)
     assert "transitioner --mod 2 1 --sleep_interval 1" in commands(added)
-    assert CONFIG.taken_out_of(PATH, added, both) == both
+    assert CONFIG.remove_from(PATH, added, both) == both
 
 
 def test_several_validators_keep_their_share_of_the_rows_at_a_second_install_and_all_go() -> None:
@@ -103,11 +103,11 @@ def test_several_validators_keep_their_share_of_the_rows_at_a_second_install_and
     first = entry.replace(b"</cmd>", b" --mod 2 0</cmd>").replace(b"-d 3", b"-d 2")
     second = entry.replace(b"</cmd>", b" --mod 2 1</cmd>").replace(b"vcdl_validator", b"vcdl_validator_2")
     both = AFTER.replace(entry, first + second)
-    again = CONFIG.added_to(PATH, both)
+    again = CONFIG.add_to(PATH, both)
     assert again == both.replace(b"-d 2 --sleep_interval 1 --mod", b"-d 3 --sleep_interval 1 --mod")
     assert not any("vcdl" in command for command in commands(taken_out(both)))
     alone = AFTER.replace(entry, first)
-    assert b"--mod 2 0" in CONFIG.added_to(PATH, alone), "the other one runs on another machine"
+    assert b"--mod 2 0" in CONFIG.add_to(PATH, alone), "the other one runs on another machine"
 
 
 def test_what_an_operator_changed_since_stays_his() -> None:
@@ -124,9 +124,9 @@ def test_what_an_operator_changed_since_stays_his() -> None:
 
 
 def test_a_file_that_others_use_too_outlives_us() -> None:
-    limits = Fragment.shipped("config_aux.xml", threads=1)
+    limits = Fragment.load_shipped("config_aux.xml", threads=1)
     foreign = limits.content.replace(b"<app_name>vcdl<", b"<app_name>fold<")
-    both = limits.added_to(PATH, foreign)
+    both = limits.add_to(PATH, foreign)
     assert [name.text for name in root(both).iter("app_name")] == ["fold", "vcdl"]
-    assert limits.taken_out_of(PATH, both, None) == foreign
-    assert limits.taken_out_of(PATH, limits.content, None) is None
+    assert limits.remove_from(PATH, both, None) == foreign
+    assert limits.remove_from(PATH, limits.content, None) is None

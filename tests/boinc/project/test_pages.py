@@ -10,7 +10,7 @@ import pytest
 from tests.run_folders import make_run
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.jobs_page import JobsPage
-from vcdl.boinc.project.pages import JOBS_FILE, JOBS_PAGE, pages, pages_to_remove, untitled
+from vcdl.boinc.project.pages import JOBS_FILE, JOBS_PAGE, find_titled_page, pages, pages_to_remove
 from vcdl.journal.events import Recorded, RunStarted
 
 SETTINGS = (
@@ -38,14 +38,14 @@ def test_they_come_and_go(project: Path) -> None:
     for name in (b"PROJECT", b"COPYRIGHT_HOLDER"):
         assert b'define("' + name + b'", "A good project");' in settings.read_bytes()
     assert [path.name for path, _ in pages(project, "x")] == [JOBS_PAGE.name]  # the others are there
-    title = untitled(project)
+    title = find_titled_page(project)
     assert title is not None
     assert title[2] == SETTINGS
     settings.write_bytes(title[2])
     for path in pages_to_remove(project):
         path.unlink(missing_ok=True)
     assert [path for path in project.rglob("*") if path.is_file()] == [settings]
-    assert untitled(project) is None
+    assert find_titled_page(project) is None
 
 
 def test_a_title_and_a_description_of_the_operators_own_stay(project: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_title_and_a_description_of_the_operators_own_stay(project: Path) -> N
     install(project)
     assert (settings.read_bytes(), own.read_text()) == (b'<?php define("PROJECT", "Mine");', "mine")
     assert own not in set(pages_to_remove(project))
-    assert untitled(project) is None
+    assert find_titled_page(project) is None
 
 
 def test_a_project_without_pages_gets_none(tmp_path: Path) -> None:

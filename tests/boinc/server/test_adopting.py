@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from vcdl.boinc.server import settings as server_settings
-from vcdl.boinc.server.adopting import adopt, adopted
-from vcdl.boinc.server.settings import ServerSettings, installed
+from vcdl.boinc.server.adopting import adopt, read_settings
+from vcdl.boinc.server.settings import ServerSettings, load_installed
 from vcdl.errors import ServerError
 
 CONFIG = """\
@@ -34,20 +34,20 @@ def made(path: Path, url: str = URL, database: str = "mine", db_host: str = "loc
 
 def test_an_adopted_project_is_known_as_an_installed_one(project: Path) -> None:
     with pytest.raises(ServerError, match="vcdl server adopt"):
-        installed()
-    adopt(adopted(project, EMAIL, TREE, ""))
-    known = installed()
+        load_installed()
+    adopt(read_settings(project, EMAIL, TREE, ""))
+    known = load_installed()
     assert (known.name, known.host, known.project) == ("mine", "train.example.org", project)
     assert known.url == URL
     with pytest.raises(ServerError, match="is adopted already"):
-        adopt(adopted(project, EMAIL, TREE, ""))
+        adopt(read_settings(project, EMAIL, TREE, ""))
 
 
 def test_a_project_with_tls_says_how(project: Path) -> None:
     made(project, URL.replace("http", "https"))
     with pytest.raises(ServerError, match="--tls"):
-        adopted(project, EMAIL, TREE, "")
-    assert adopted(project, EMAIL, TREE, "letsencrypt").url == URL.replace("http", "https")
+        read_settings(project, EMAIL, TREE, "")
+    assert read_settings(project, EMAIL, TREE, "letsencrypt").url == URL.replace("http", "https")
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_a_project_with_tls_says_how(project: Path) -> None:
 )
 def test_what_a_restore_would_not_make_again_is_refused(project: Path, changed: dict[str, str], what: str) -> None:
     with pytest.raises(ServerError, match=what):
-        adopted(made(project, **changed), EMAIL, TREE, "")
+        read_settings(made(project, **changed), EMAIL, TREE, "")
 
 
 def test_a_project_elsewhere_is_refused(project: Path, tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="its folder"):
-        adopted(made(tmp_path / "srv" / "mine"), EMAIL, TREE, "")
+        read_settings(made(tmp_path / "srv" / "mine"), EMAIL, TREE, "")

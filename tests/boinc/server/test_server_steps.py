@@ -11,7 +11,7 @@ from tests.store_servers import needs
 from vcdl.boinc.server import machine_steps, project_steps, texts, upgrade
 from vcdl.boinc.server.settings import ServerSettings
 from vcdl.boinc.server.steps import ServerStep, always, carry_out
-from vcdl.boinc.server.upgrade import shared
+from vcdl.boinc.server.upgrade import link_packages
 from vcdl.errors import ServerError
 
 SETTINGS = ServerSettings("lab", "train.example.org", "ada@example.org", Path("/opt/boinc"), tls="self-signed")
@@ -62,7 +62,7 @@ def test_settings_are_read_as_they_were_written() -> None:
 )
 def test_what_would_not_work_is_refused(wish: str, value: str) -> None:
     with pytest.raises(ServerError, match=f"--{wish}"):
-        SETTINGS.changed({wish: value}).check()
+        SETTINGS.with_changes({wish: value}).check()
 
 
 def test_a_name_is_added_to_the_file_itself_which_a_container_has_mounted(
@@ -127,9 +127,9 @@ def test_keys_of_age_and_of_gpg_are_not_mixed() -> None:
 
 def test_a_killed_upgrade_that_had_switched_keeps_the_version_before() -> None:
     new = Path("/opt/vcdl-2/bin/python")
-    once = upgrade.switched(SETTINGS, new, SETTINGS.boinc)
+    once = upgrade.with_new_version(SETTINGS, new, SETTINGS.boinc)
     assert once.python_before == SETTINGS.python
-    assert upgrade.switched(once, new, SETTINGS.boinc) == once
+    assert upgrade.with_new_version(once, new, SETTINGS.boinc) == once
 
 
 @pytest.mark.parametrize("switches", [True, False])
@@ -139,20 +139,24 @@ def test_an_upgrade_that_does_not_come_up_is_taken_back_once_it_has_switched(
     now = [SETTINGS]
 
     def switch() -> None:
-        now[0] = upgrade.switched(SETTINGS, Path("/opt/vcdl-2/bin/python"), SETTINGS.boinc)
+        now[0] = upgrade.with_new_version(SETTINGS, Path("/opt/vcdl-2/bin/python"), SETTINGS.boinc)
 
     def red() -> None:
         raise ServerError("the doctor is not content")
 
     def back(settings: ServerSettings) -> list[ServerStep]:
-        return [always("back", lambda: now.__setitem__(0, upgrade.switched(settings, SETTINGS.python, SETTINGS.boinc)))]
+        return [
+            always(
+                "back", lambda: now.__setitem__(0, upgrade.with_new_version(settings, SETTINGS.python, SETTINGS.boinc))
+            )
+        ]
 
     steps = [always("switch", switch)] * switches + [always("doctor", red)]
-    monkeypatch.setattr(upgrade, "installed", lambda _: now[0])
+    monkeypatch.setattr(upgrade, "load_installed", lambda _: now[0])
     monkeypatch.setattr(upgrade, "upgrade_steps", lambda *_: steps)
     monkeypatch.setattr(upgrade, "back_steps", back)
     with pytest.raises(ServerError, match="undone.*not content" if switches else "^the doctor is not content"):
-        list(upgrade.upgraded(SETTINGS, "x.whl", None))
+        list(upgrade.upgrade(SETTINGS, "x.whl", None))
     assert now[0].python == SETTINGS.python
 
 
@@ -178,11 +182,11 @@ def test_a_version_shares_with_the_one_before_what_it_does_not_replace(tmp_path:
     for folder, name in ((old, "numpy.py"), (old, "vcdl.py"), (new, "pip.py")):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("before")
-    assert shared(tmp_path / "old", tmp_path / "new")
+    assert link_packages(tmp_path / "old", tmp_path / "new")
     (new / "vcdl.py").unlink()  # as pip does
     (new / "vcdl.py").write_text("after")
     assert sorted(path.name for path in new.iterdir()) == ["numpy.py", "vcdl.py"]
     assert (new / "numpy.py").samefile(old / "numpy.py")
     assert (old / "vcdl.py").read_text() == "before"
     (tmp_path / "later/lib/python3.13/site-packages").mkdir(parents=True)
-    assert not shared(tmp_path / "old", tmp_path / "later")
+    assert not link_packages(tmp_path / "old", tmp_path / "later")

@@ -100,5 +100,5 @@ def test_products_that_are_sold_in_another_way_are_skipped(aws: Stubbed) -> None
 
 def test_a_known_list_price_is_not_asked_for_again(aws: Stubbed) -> None:
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
-    (quote,) = AwsPrices(aws, PriceTable.shipped()).quotes([T3], "eu-west-1")
+    (quote,) = AwsPrices(aws, PriceTable.load_shipped()).quotes([T3], "eu-west-1")
     assert quote.spot_usd_per_h == Decimal("0.1104")

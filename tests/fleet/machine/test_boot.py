@@ -10,7 +10,7 @@ from tests.fleet.fleet_files import settings_of
 from tests.fleet.machine.metadata import AwsMetadata, served
 from tests.fleet.machine.nspawn import base, booted, network_apart, work_folder
 from tests.places import ROOT
-from vcdl.fleet.machine.cloud_init import compressed, user_data
+from vcdl.fleet.machine.cloud_init import compress, user_data
 
 pytestmark = [pytest.mark.soak, pytest.mark.boinc, pytest.mark.keras, pytest.mark.server, pytest.mark.process]
 pytestmark += [pytest.mark.timeout(5400)]
@@ -51,7 +51,7 @@ def test_a_machine_that_nobody_looks_after_powers_itself_off(
         text = text.replace("\nruncmd:\n", "\nruncmd:\n- [sleep, infinity]\n")  # its boot never ends
     if ends == "no agent":
         text = text.replace("from .agent import", "from .nowhere import")
-    given = compressed(text)
+    given = compress(text)
     with ExitStack() as stack:
         network, thread = stack.enter_context(network_apart())
         service = served(metadata, ("169.254.169.254", 80))

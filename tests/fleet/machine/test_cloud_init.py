@@ -21,7 +21,7 @@ from tests.places import ROOT
 from tests.store_servers import needs
 from vcdl.errors import FleetError
 from vcdl.fleet.gcp.launch import metadata_items
-from vcdl.fleet.machine.cloud_init import compressed, user_data
+from vcdl.fleet.machine.cloud_init import compress, user_data
 from vcdl.fleet.settings import FleetSettings
 
 MACHINE = ROOT / "vcdl" / "fleet" / "machine"
@@ -67,9 +67,7 @@ def test_cloud_init_unpacks_what_aws_gets(tmp_path: Path) -> None:
         "import sys; from cloudinit.user_data import convert_string as c; "
         "sys.stdout.buffer.write(c(sys.stdin.buffer.read()).get_payload(decode=True))"
     )
-    done = subprocess.run(
-        ["/usr/bin/python3", "-c", script], input=compressed(text), stdout=subprocess.PIPE, check=True
-    )
+    done = subprocess.run(["/usr/bin/python3", "-c", script], input=compress(text), stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode() == text
 
 

@@ -100,12 +100,12 @@ class Checkers:
         # One failure per round, however many processes ended: otherwise several that die together would multiply the
         # back-off.
         if ended:
-            self._attempts.failed("a process of the checker ended")
+            self._attempts.record_failure("a process of the checker ended")
         if self._attempts.is_due:
             # Only a round in which all processes are alive ends the back-off, because a process may still die in its
             # imports after it was started.
             if not ended and len(self.processes) == self._wanted:
-                self._attempts.succeeded()
+                self._attempts.record_success()
             while len(self.processes) < self._wanted:
                 self.processes.append(self._start())
         return False

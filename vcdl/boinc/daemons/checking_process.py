@@ -69,7 +69,7 @@ def _answer(connection: socket.socket, runs: OpenedRuns) -> None:
     what, *files = _line(connection).split(b"\0")
     verdict = Verdict(LATER, "the request is not one of vcdl_ask.py")
     if what == b"validate" and len(files) == 1:
-        verdict = judged(runs, Path(os.fsdecode(files[0])))
+        verdict = judge(runs, Path(os.fsdecode(files[0])))
     # NUL marks the end of the answer, and parts of the reason come from the upload.
     why = verdict.why.replace("\0", " ")[:_MOST_WORDS]
     connection.sendall(f"{verdict.code} {why}\0".encode(errors="replace"))
@@ -86,7 +86,7 @@ def _line(connection: socket.socket) -> bytes:
     return line[:-1]
 
 
-def judged(runs: OpenedRuns, file: Path) -> Verdict:
+def judge(runs: OpenedRuns, file: Path) -> Verdict:
     """Return the verdict on an upload; LATER if this machine cannot read it, or if `validate` has a bug."""
     # SIGALRM keeps its default action and kills the process, also inside HDF5 or TensorFlow, where no Python code runs.
     # The script sees the end of the connection and checks for itself; the daemon starts another process.

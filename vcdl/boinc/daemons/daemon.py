@@ -90,9 +90,9 @@ def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logge
     try:
         worked = rounds.run_once()
     except VcdlError as error:
-        log.error("%s", attempts.failed(error))
+        log.error("%s", attempts.record_failure(error))
         return attempts.wait_s
-    attempts.succeeded()
+    attempts.record_success()
     return 0.0 if worked else idle_s
 
 

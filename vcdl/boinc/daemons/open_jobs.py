@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from vcdl.boinc.daemons.daemon import Rounds
-from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, Identity, advised, identity_of
+from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, Identity, add_advice, identity_of
 from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import GridUnavailable, Unavailable, VcdlError
 from vcdl.errors.backoff import Attempts
@@ -28,7 +28,7 @@ def open_runs(project: BoincProject) -> list[RunFolder]:
     Raises:
         GridError: The folder of the jobs cannot be read.
     """
-    with advised(project.runs_folder, RESULTS_WAIT):
+    with add_advice(project.runs_folder, RESULTS_WAIT):
         if not project.runs_folder.is_dir():
             return []
         folders = (RunFolder(path) for path in sorted(project.runs_folder.iterdir()))
@@ -114,7 +114,7 @@ class OpenJobs:
             # its state is unknown, and it is set up again from the disk.
             if not isinstance(error, Unavailable):
                 self._drop(job)
-            _log.error("%s: %s", folder.path.name, job.attempts.failed(error))
+            _log.error("%s: %s", folder.path.name, job.attempts.record_failure(error))
         except Exception as error:
             # Keras reports a lack of memory by several exceptions. A traceback would look like a bug. Dropping the part
             # frees memory.
@@ -123,9 +123,11 @@ class OpenJobs:
             else:
                 _log.exception("%s: a bug in vcdl; the job is opened again", folder.path.name)
             self._drop(job)
-            _log.error("%s: %s", folder.path.name, job.attempts.failed("this daemon pauses the job", _AFTER_A_BUG_S))
+            _log.error(
+                "%s: %s", folder.path.name, job.attempts.record_failure("this daemon pauses the job", _AFTER_A_BUG_S)
+            )
         else:
-            job.attempts.succeeded()
+            job.attempts.record_success()
             return worked
         return False
 

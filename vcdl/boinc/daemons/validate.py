@@ -56,7 +56,7 @@ class Verdict:
     """The reason, for the validator's log."""
 
 
-def refused(why: str) -> Verdict:
+def refusal(why: str) -> Verdict:
     return Verdict(REFUSED, why)
 
 
@@ -87,19 +87,19 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
     try:
         name = WorkunitName.parse(workunit)
     except WorkunitError as error:
-        return refused(f"{file.name}: {error}")
+        return refusal(f"{file.name}: {error}")
     folder = project.run_folder(name.job)
     if not folder.prepared_file.exists():
         # An unmounted disk looks like a project without jobs, and a refusal is final: all uploads would be lost.
         if not project.has_runs:
             raise GridError(f"there are no jobs in {project.runs_folder}: is its disk mounted?")
-        return refused(f"{file.name}: there is no job {name.job} in this project (any more)")
+        return refusal(f"{file.name}: there is no job {name.job} in this project (any more)")
     # Before the file is opened, so that a disk mounted over upload/ is an error, and not a refusal of each upload.
     project.check_uploads()
     run = runs.of(folder)
     # Asked first, because the base of an applied subtask may be deleted, and the full check would refuse honest work.
     is_late = _is_applied(run, workunit)
-    reason = _refused(run, file, workunit, is_late=is_late)
+    reason = _find_refusal(run, file, workunit, is_late=is_late)
     if reason is None:
         if is_late:
             _record_superseded(run, runs.database, file, workunit)
@@ -119,7 +119,7 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
                 host=_host_of(runs, result_name(file)),
             )
         )
-    return refused(f"{file.name}: {reason.refusal.value}: {reason.detail}")
+    return refusal(f"{file.name}: {reason.refusal.value}: {reason.detail}")
 
 
 def _host_of(runs: OpenedRuns, result: str) -> str:
@@ -132,7 +132,7 @@ def _host_of(runs: OpenedRuns, result: str) -> str:
     return "" if host is None else host_name(host)
 
 
-def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused | None:
+def _find_refusal(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused | None:
     """Return why an upload is refused; None if it is valid.
 
     If the base of a late upload is no longer stored, only the header is checked.

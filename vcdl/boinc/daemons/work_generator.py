@@ -25,7 +25,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.host_care import HostCare
 from vcdl.boinc.grid.manifest import Manifests
-from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, advised
+from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, add_advice
 from vcdl.boinc.grid.results import host_number
 from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.runtime.published import most_bytes
@@ -128,7 +128,7 @@ class Generation:
 
         A restart repeats this, and finds nothing more to revoke.
         """
-        for row in self._loop.journal.keyed(HostConvicted.keyed_by[0]):
+        for row in self._loop.journal.events_with_key_prefix(HostConvicted.keyed_by[0]):
             # Each round reads all convictions (there are few) and acts on new ones. take_back is idempotent, so
             # a restart may repeat it.
             if row.id > self._taken_back and isinstance(event := row.event, HostConvicted):
@@ -266,13 +266,13 @@ class Clearing:
         pass
 
 
-def left_staged(project: BoincProject) -> list[RunFolder]:
+def finished_runs_with_downloads(project: BoincProject) -> list[RunFolder]:
     """Return the folders of finished jobs that still have files in download/.
 
     Raises:
         GridError: The folder of the jobs cannot be read.
     """
-    with advised(project.runs_folder, RESULTS_WAIT):
+    with add_advice(project.runs_folder, RESULTS_WAIT):
         folders = (project.run_folder(job) for job in sorted(Manifests(project).jobs()))
         return [folder for folder in folders if is_finished(folder)]
 
@@ -284,7 +284,9 @@ class WorkGenerators:
         self._project = project
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Generation(project, self._database, folder))
-        self._left = OpenJobs(project, lambda folder: Clearing(project, self._database, folder), left_staged)
+        self._left = OpenJobs(
+            project, lambda folder: Clearing(project, self._database, folder), finished_runs_with_downloads
+        )
         self._care = HostCare(project, self._database)
         self._page = JobsPage(project)
 
@@ -292,11 +294,11 @@ class WorkGenerators:
         worked = self._jobs.run_once()
         # After the open jobs, because their manifests show which shared files are still needed.
         self._left.run_once()
-        self._care.suspend_failing(self._quarantined)
+        self._care.suspend_failing(self._quarantined_hosts)
         self._page.write_when_due()
         return worked
 
-    def _quarantined(self) -> dict[int, str]:
+    def _quarantined_hosts(self) -> dict[int, str]:
         """Return the hosts that an open job with strangers has quarantined, with the reason."""
         found: dict[int, str] = {}
         for folder in open_runs(self._project):

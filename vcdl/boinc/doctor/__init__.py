@@ -33,12 +33,12 @@ _GROUPS: tuple[tuple[Check, ...], ...] = (
 
 
 _NEED_DATABASE: tuple[Check, ...] = (
-    mysql.columns,
-    mysql.clock,
-    app.app,
-    app.app_version,
-    installed_files.templates,
-    uploads.certificates,
+    mysql.check_columns,
+    mysql.check_clock,
+    app.check_app,
+    app.check_app_version,
+    installed_files.check_templates,
+    uploads.check_certificates,
 )
 
 
@@ -54,7 +54,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
     unreachable = False
     try:
         for check in (check for group in _GROUPS for check in group):
-            name = check.__name__.replace("_", " ")
+            name = check.__name__.removeprefix("check_").replace("_", " ")
             # Each of these checks would wait for the same time-out and repeat the same message.
             if unreachable and check in _NEED_DATABASE:
                 unasked = warning("not checked, as the database did not answer", "see database above")
@@ -65,6 +65,6 @@ def examine(project_dir: Path) -> Iterator[Finding]:
             except VcdlError as error:
                 # A check that fails to run is a finding as well, and the other checks still run.
                 yield replace(failed(f"{error}", "do as the message says"), check=name)
-                unreachable |= check is mysql.database
+                unreachable |= check is mysql.check_database
     finally:
         installation.database.close()

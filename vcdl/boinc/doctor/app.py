@@ -24,7 +24,7 @@ class _File:
     signature: str
 
 
-def app(installation: Installation) -> Iterator[Finding]:
+def check_app(installation: Installation) -> Iterator[Finding]:
     """Check the app's row, which the scheduler reads."""
     row = rows.app_row(installation.database)
     if row is None:
@@ -38,7 +38,7 @@ def app(installation: Installation) -> Iterator[Finding]:
         yield ok(f"{APP} is in the database")
 
 
-def app_version(installation: Installation) -> Iterator[Finding]:
+def check_app_version(installation: Installation) -> Iterator[Finding]:
     """Check the app versions offered to clients: files unchanged, with valid signatures."""
     row = rows.app_row(installation.database)
     published = rows.published_versions(installation.database, row) if row else []
@@ -103,16 +103,16 @@ def _wrong(installation: Installation, file: _File) -> str:
     return ""
 
 
-def signing_key(installation: Installation) -> Iterator[Finding]:
+def check_signing_key(installation: Installation) -> Iterator[Finding]:
     """Check who can read the private signing key, whose owner can run anything on the volunteers' computers."""
     key = installation.config.key_dir / "code_sign_private"
     if key.is_file():
         yield warning(
-            f"{installation.shown(key)} is on this machine",
+            f"{installation.display_path(key)} is on this machine",
             "for a public project keep it on a machine without network: install says then what to sign there",
         )
     else:
         yield ok("not on this machine")
 
 
-CHECKS = (app, app_version, signing_key)
+CHECKS = (check_app, check_app_version, check_signing_key)

@@ -43,7 +43,7 @@ def ask(url: str, body: bytes | None = None) -> Answer:
     try:
         # urlopen's timeout applies to each read, so a server that sends a byte now and then would block the doctor for
         # ever.
-        return within(_TIMEOUT_S, lambda: _asked(url, body))
+        return within(_TIMEOUT_S, lambda: _request(url, body))
     except urllib.error.HTTPError as error:
         with error:
             raise NoAnswer(f"HTTP {error.code} {error.reason}", error.code) from None
@@ -53,7 +53,7 @@ def ask(url: str, body: bytes | None = None) -> Answer:
         raise NoAnswer(str(error)) from None
 
 
-def _asked(url: str, body: bytes | None) -> Answer:
+def _request(url: str, body: bytes | None) -> Answer:
     with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_TIMEOUT_S) as reply:
         # Latin-1 keeps every byte, as an answer may be a program or a shard, which is compared byte by byte.
         return Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))

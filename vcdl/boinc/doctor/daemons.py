@@ -13,7 +13,7 @@ _ANSWERS_WITHIN_S = 10.0
 """Seconds in which the checker must answer: enough for it to restart a process, which takes some seconds."""
 
 
-def daemons(installation: Installation) -> Iterator[Finding]:
+def check_daemons(installation: Installation) -> Iterator[Finding]:
     """Check that the daemons of this machine run."""
     down, running = [], []
     for daemon in installation.config.daemons_here:
@@ -27,13 +27,13 @@ def daemons(installation: Installation) -> Iterator[Finding]:
         yield failed(
             f"{', '.join(down)} not running",
             f"{how_to_start(installation.project)}. If it ends again, read "
-            f"{installation.shown(installation.project.log_dir)}/{down[0]}.log",
+            f"{installation.display_path(installation.project.log_dir)}/{down[0]}.log",
         )
     elif running:
         yield ok(f"{len(running)} run: {', '.join(running)}")
 
 
-def shared_memory(installation: Installation) -> Iterator[Finding]:
+def check_shared_memory(installation: Installation) -> Iterator[Finding]:
     """Check the feeder's shared memory, without which the scheduler reports that the project is down."""
     key = installation.config.shmem_key
     try:
@@ -48,7 +48,7 @@ def shared_memory(installation: Installation) -> Iterator[Finding]:
         yield failed(f"the feeder's segment {key:#x} is not there", "bin/start, and read feeder.log")
 
 
-def checker(installation: Installation) -> Iterator[Finding]:
+def check_checker(installation: Installation) -> Iterator[Finding]:
     """Check the resident checker. Without it each check of an upload starts a Python process of its own."""
     if not any(daemon.program == "vcdl_checker" and not daemon.disabled for daemon in installation.config.daemons):
         return
@@ -64,9 +64,9 @@ def checker(installation: Installation) -> Iterator[Finding]:
     else:
         yield warning(
             "the resident checker does not answer, so each check starts a Python and takes some forty times as long",
-            f"bin/stop; bin/start as the project's user, and read {installation.shown(installation.project.log_dir)}/"
-            "vcdl_checker.log",
+            "bin/stop; bin/start as the project's user, and read "
+            f"{installation.display_path(installation.project.log_dir)}/vcdl_checker.log",
         )
 
 
-CHECKS = (daemons, shared_memory, checker)
+CHECKS = (check_daemons, check_shared_memory, check_checker)

@@ -22,7 +22,7 @@ _PAGES = {"html/inc": _READ, "html/languages": _READ, "html/cache": _WRITE}
 """Folders of the pages, which make_project closes to all but the project's group."""
 
 
-def page_rights(installation: Installation) -> Iterator[Finding]:
+def check_page_rights(installation: Installation) -> Iterator[Finding]:
     """Check that the web server may read the folders of the pages.
 
     Otherwise every page answers HTTP 500, and no client can attach.
@@ -36,8 +36,8 @@ def page_rights(installation: Installation) -> Iterator[Finding]:
     closed = [folder for folder, rights in folders.items() if not _has(folder, web_user, rights)]
     if closed:
         yield failed(
-            f"{', '.join(map(installation.shown, closed))} closed to the web server ({web_user.pw_name}): every page "
-            "answers 500, and no client can attach",
+            f"{', '.join(map(installation.display_path, closed))} closed to the web server ({web_user.pw_name}): every "
+            "page answers 500, and no client can attach",
             f"usermod -a -G {group_of(installation.path / 'config.xml')} {web_user.pw_name}, "
             "then restart the web server",
         )
@@ -45,14 +45,14 @@ def page_rights(installation: Installation) -> Iterator[Finding]:
         yield ok(f"{web_user.pw_name} may read what the pages need")
 
 
-def folder_rights(installation: Installation) -> Iterator[Finding]:
+def check_folder_rights(installation: Installation) -> Iterator[Finding]:
     """Check the folders that the web server must write to.
 
     Without write access the scheduler answers "can't open log file", and uploads fail on the clients.
     """
     web_user = _web_user(installation)
     for folder in (installation.project.upload_dir, installation.project.log_dir):
-        shown = f"{installation.shown(folder)}/"
+        shown = f"{installation.display_path(folder)}/"
         if not folder.is_dir():
             yield failed(f"{shown} is missing", f"mkdir -m 2770 {folder}, then run the doctor again to check its group")
         elif web_user is None:
@@ -74,7 +74,7 @@ def folder_rights(installation: Installation) -> Iterator[Finding]:
             yield ok(f"{web_user.pw_name} may write in {shown}")
 
 
-def downloads_readable(installation: Installation) -> Iterator[Finding]:
+def check_downloads_readable(installation: Installation) -> Iterator[Finding]:
     """Check that the web server can enter download/ and every folder above it."""
     web_user = _web_user(installation)
     if web_user is None:
@@ -87,26 +87,27 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
                 f"chmod a+x {folder}",  # o+x alone keeps out a member of the folder's group
             )
             return
-    yield ok(f"{web_user.pw_name} can reach {installation.shown(installation.project.download_dir)}/")
+    yield ok(f"{web_user.pw_name} can reach {installation.display_path(installation.project.download_dir)}/")
 
 
-def upload_key(installation: Installation) -> Iterator[Finding]:
+def check_upload_key(installation: Installation) -> Iterator[Finding]:
     """Check the key with which the scheduler signs tasks for one host (a second copy), as the web server's user."""
     web_user, key = _web_user(installation), installation.config.key_dir / "upload_private"
     if web_user is None or not key.is_file():
         return
     if all(_has(path, web_user, rights) for path, rights in ((key.parent, stat.S_IXUSR), (key, stat.S_IRUSR))):
-        yield ok(f"{web_user.pw_name} may sign with {installation.shown(key)}")
+        yield ok(f"{web_user.pw_name} may sign with {installation.display_path(key)}")
     else:
         group = group_of(installation.path / "config.xml")
         yield failed(
-            f"the web server ({web_user.pw_name}) may not read {installation.shown(key)}: the scheduler says \"can't "
+            f"the web server ({web_user.pw_name}) may not read {installation.display_path(key)}: the scheduler says "
+            "\"can't "
             'read key"; a late subtask gets no second host, or one whose upload is refused ("missing signature")',
             f"chgrp {group} {key.parent} {key}; chmod g+x {key.parent}; chmod 640 {key}",
         )
 
 
-def stop_files(installation: Installation) -> Iterator[Finding]:
+def check_stop_files(installation: Installation) -> Iterator[Finding]:
     """Check for the files by which bin/stop keeps daemons and scheduler stopped; bin/start removes them."""
     for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
         if (installation.path / name).exists():
@@ -179,4 +180,4 @@ def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:
     return not rights >> 6 & ~status.st_mode
 
 
-CHECKS = (page_rights, folder_rights, downloads_readable, upload_key, stop_files)
+CHECKS = (check_page_rights, check_folder_rights, check_downloads_readable, check_upload_key, check_stop_files)

@@ -27,5 +27,5 @@ class Installation:
     def install_command(self) -> str:
         return f"vcdl project install --project-dir {for_shell(self.path)}"
 
-    def shown(self, path: Path) -> str:
-        return self.project.shown(path)
+    def display_path(self, path: Path) -> str:
+        return self.project.display_path(path)

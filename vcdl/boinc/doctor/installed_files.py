@@ -14,27 +14,29 @@ from vcdl.boinc.project.edited_files import EDITED, Fragment
 from vcdl.boinc.project.record import Record
 from vcdl.boinc.project.xml_document import XmlDocument
 from vcdl.errors import GridError
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 _CERTIFICATES = ("dont_generate_upload_certificates", "ignore_upload_certificates")
 _BREAK_AFTER_RESULT = re.compile(rb"<result>[ \t]*\r?\n")
 
 
-def installed_files(installation: Installation) -> Iterator[Finding]:
+def check_installed_files(installation: Installation) -> Iterator[Finding]:
     """Check that the installed files are unchanged."""
     record = Record.of(installation.path)
     if not record.installed or PYTHON_VARIABLE not in installation.environment:
         yield failed("VCDL is not installed in this project, or only in part", installation.install_command)
         return
     # An edited file is in order if adding our fragment again changes nothing, whatever else the operator wrote.
-    missing = [name for name in EDITED if not _holds(installation.path / name, Fragment.shipped(name, record.threads))]
+    missing = [
+        name for name in EDITED if not _holds(installation.path / name, Fragment.load_shipped(name, record.threads))
+    ]
     for launcher in files.launchers():
         path = installation.project.bin / launcher.name
         if files.read(path) != launcher.read_bytes() or not os.access(path, os.X_OK):
             missing.append(f"bin/{launcher.name}")
     if not (key := WeightsKey.file(installation.path)).is_file():
         missing.append(
-            installation.shown(key)
+            installation.display_path(key)
         )  # without it clients begin with the weights their workunit was made from
     if missing:
         yield failed(
@@ -45,7 +47,7 @@ def installed_files(installation: Installation) -> Iterator[Finding]:
         yield ok(f"{', '.join(EDITED)} and bin/vcdl_* are in order")
 
 
-def upload_certificates(installation: Installation) -> Iterator[Finding]:
+def check_upload_certificates(installation: Installation) -> Iterator[Finding]:
     """Check that BOINC requires upload certificates.
 
     Without them anybody can upload a file in place of almost any other.
@@ -58,16 +60,19 @@ def upload_certificates(installation: Installation) -> Iterator[Finding]:
         yield failed(f"{' and '.join(off)} in config.xml: anybody may upload anything", installation.install_command)
     elif missing:
         yield failed(
-            f"{' and '.join(missing)} missing in {installation.shown(installation.config.key_dir)}",
+            f"{' and '.join(missing)} missing in {installation.display_path(installation.config.key_dir)}",
             "restore the keys from the backup; running tasks were signed with them",
         )
     else:
         yield ok("present and required")
 
 
-def templates(installation: Installation) -> Iterator[Finding]:
+def check_templates(installation: Installation) -> Iterator[Finding]:
     """Check the templates: BOINC reads them by line, and without a line break after <result> sends no task."""
-    paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(installation.project.templates.glob("vcdl_*.xml"))]
+    paths = [
+        *sorted(shipped_folder("templates").glob("*.xml")),
+        *sorted(installation.project.templates.glob("vcdl_*.xml")),
+    ]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
     # Also templates of jobs that ended: a transitioner that creates a result for such a workunit exits, and is not
     # restarted.
@@ -91,7 +96,7 @@ def templates(installation: Installation) -> Iterator[Finding]:
 
 def _holds(path: Path, fragment: Fragment) -> bool:
     now = files.read(path)
-    return now is not None and fragment.added_to(path, now) == now
+    return now is not None and fragment.add_to(path, now) == now
 
 
 def _wrong(path: Path) -> str:
@@ -105,4 +110,4 @@ def _wrong(path: Path) -> str:
     return ""
 
 
-CHECKS = (installed_files, upload_certificates, templates)
+CHECKS = (check_installed_files, check_upload_certificates, check_templates)

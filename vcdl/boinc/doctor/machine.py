@@ -13,7 +13,7 @@ _LITTLE_BYTES = 5 * _GIB
 """Free bytes below which the doctor warns: more than the limits of disk_room, so that there is time to free some."""
 
 
-def user(installation: Installation) -> Iterator[Finding]:
+def check_user(installation: Installation) -> Iterator[Finding]:
     """Check the user: BOINC's programs and ours must run as the same user to read each other's files."""
     me = os.geteuid()
     owner = (installation.path / "config.xml").stat().st_uid
@@ -28,7 +28,7 @@ def user(installation: Installation) -> Iterator[Finding]:
         yield ok(user_named(me))
 
 
-def host_name(installation: Installation) -> Iterator[Finding]:
+def check_host_name(installation: Installation) -> Iterator[Finding]:
     """Check that <host> is this machine's short name; otherwise bin/start starts no daemon, and hardly reports it."""
     here, configured = this_machine(), installation.project.host
     if configured == here:
@@ -41,11 +41,11 @@ def host_name(installation: Installation) -> Iterator[Finding]:
         )
 
 
-def disk_space(installation: Installation) -> Iterator[Finding]:
+def check_disk_space(installation: Installation) -> Iterator[Finding]:
     """Check the free space on the disks: a full disk stops the database, the daemons and uploads together."""
     least = least_bytes(installation.project)
     for folder, free in free_by_folder(installation.project).items():
-        what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"
+        what = f"{free / _GIB:.1f} GiB free for {installation.display_path(folder)}"
         if free < least:
             cure = f"free {GO_ON_BYTES / _GIB:g} GiB, then it continues: delete old jobs in vcdl/runs, logs in log_*/"
             yield failed(f"{what}: no new work is made", cure)
@@ -55,4 +55,4 @@ def disk_space(installation: Installation) -> Iterator[Finding]:
             yield ok(what)
 
 
-CHECKS = (user, host_name, disk_space)
+CHECKS = (check_user, check_host_name, check_disk_space)

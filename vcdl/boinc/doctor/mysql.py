@@ -39,7 +39,7 @@ _SKEW_S = 5.0
 """Seconds by which two clocks may differ without a failure; so little changes no deadline noticeably."""
 
 
-def database(installation: Installation) -> Iterator[Finding]:
+def check_database(installation: Installation) -> Iterator[Finding]:
     """Check that the database is reachable and new enough."""
     text = str(installation.database.execute("SELECT VERSION()")[0][0])
     product = "MariaDB" if "mariadb" in text.lower() else "MySQL"
@@ -54,7 +54,7 @@ def database(installation: Installation) -> Iterator[Finding]:
         yield ok(f"{product} {text}, database {installation.project.db_name}")
 
 
-def columns(installation: Installation) -> Iterator[Finding]:
+def check_columns(installation: Installation) -> Iterator[Finding]:
     """Check that the tables have the columns of a current BOINC server."""
     rows = installation.database.execute(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s AND table_name IN %s",
@@ -72,7 +72,7 @@ def columns(installation: Installation) -> Iterator[Finding]:
         yield ok(f"all {len(wanted)} that VCDL uses are there")
 
 
-def clock(installation: Installation) -> Iterator[Finding]:
+def check_clock(installation: Installation) -> Iterator[Finding]:
     """Compare this machine's clock with the database's: one writes deadlines, the other reads them."""
     before = time.time()
     # SYSDATE, not NOW: the time at which the expression runs, not the one at which the statement began.
@@ -86,4 +86,4 @@ def clock(installation: Installation) -> Iterator[Finding]:
         yield ok(f"this machine and the database differ by less than {_SKEW_S:g} s")
 
 
-CHECKS = (database, columns, clock)
+CHECKS = (check_database, check_columns, check_clock)

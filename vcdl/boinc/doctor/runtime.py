@@ -16,7 +16,7 @@ _IMPORT_S = 120
 """Seconds within which Python must import Keras and VCDL: enough for a cold disk."""
 
 
-def python(installation: Installation) -> Iterator[Finding]:
+def check_python(installation: Installation) -> Iterator[Finding]:
     """Check the daemons' Python, which needs Keras (for the evaluator) and VCDL itself."""
     program = installation.environment.get(PYTHON_VARIABLE, "")
     cure = f"install VCDL there (docs/operator.md), or {installation.install_command} --python OTHER"
@@ -42,7 +42,7 @@ def python(installation: Installation) -> Iterator[Finding]:
         yield ok(f"{program}, with Keras {done.stdout.strip().splitlines()[-1]}")
 
 
-def weight_store(installation: Installation) -> Iterator[Finding]:
+def check_weight_store(installation: Installation) -> Iterator[Finding]:
     """Check that the store given to install can be reached and is not open to others."""
     url = installation.environment.get(URL_VARIABLE, "")
     if not url:
@@ -60,4 +60,4 @@ def weight_store(installation: Installation) -> Iterator[Finding]:
     yield ok(f"{settings} keeps weights")
 
 
-CHECKS = (python, weight_store)
+CHECKS = (check_python, check_weight_store)

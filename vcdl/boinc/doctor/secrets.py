@@ -13,7 +13,7 @@ _PROGRAMS = "whoever has it can run any program on volunteers' computers"
 _DATABASE = "whoever has it can change every row, credit too"
 
 
-def secret_files(installation: Installation) -> Iterator[Finding]:
+def check_secret_files(installation: Installation) -> Iterator[Finding]:
     """Check the modes of files with passwords and keys.
 
     BOINC creates them by the umask, and the project's group must be able to read some of them.
@@ -29,15 +29,18 @@ def secret_files(installation: Installation) -> Iterator[Finding]:
     if key.is_file() and key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         is_well = False
         who = "every user" if key.stat().st_mode & stat.S_IROTH else "the group, and so the web server,"
-        yield failed(f"{who} of this machine may read {installation.shown(key)}: {_PROGRAMS}", f"chmod 600 {key}")
+        yield failed(
+            f"{who} of this machine may read {installation.display_path(key)}: {_PROGRAMS}", f"chmod 600 {key}"
+        )
     for path, meaning in files.items():
         if path.is_file() and path.stat().st_mode & stat.S_IROTH:
             is_well = False
             yield warning(
-                f"every user of this machine may read {installation.shown(path)}: {meaning}", f"chmod o-rwx {path}"
+                f"every user of this machine may read {installation.display_path(path)}: {meaning}",
+                f"chmod o-rwx {path}",
             )
     if is_well:
         yield ok("closed to the other users of this machine")
 
 
-CHECKS = (secret_files,)
+CHECKS = (check_secret_files,)

@@ -27,7 +27,7 @@ _SURELY_OVER_S = 60.0
 """Age in seconds from which a leftover of another check is deleted, since a check takes seconds."""
 
 
-def upload_handler(installation: Installation) -> Iterator[Finding]:
+def check_upload_handler(installation: Installation) -> Iterator[Finding]:
     """Check that the upload handler answers; it refuses this request, so no file remains."""
     url = installation.config.upload_url
     try:
@@ -45,7 +45,7 @@ def upload_handler(installation: Installation) -> Iterator[Finding]:
         )
 
 
-def upload_folders(installation: Installation) -> Iterator[Finding]:
+def check_upload_folders(installation: Installation) -> Iterator[Finding]:
     """Check the folders in upload/: the web server must be able to write in each, and file_deleter to delete."""
     top = installation.project.upload_dir
     if installation.environment:  # before install there is no mark
@@ -59,7 +59,7 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
             "file_deleter frees nothing there",
             _cure(installation),
         )
-    elif lost := _closed_to_the_web_server(folders):
+    elif lost := _find_unwritable(folders):
         yield failed(
             f"{len(lost)} of {len(folders)} folders in upload/, such as {lost[0].name}/, are this user's and closed to "
             "its group: uploads into them are lost, although BOINC reports success to the clients",
@@ -69,7 +69,7 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
         yield ok(f"this user can delete in all {len(folders)}")
 
 
-def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
+def _find_unwritable(folders: Sequence[Path]) -> Sequence[Path]:
     """Return folders of the project's user that the web server's user cannot write in.
 
     Return none unless other folders belong to the web server's user, since otherwise that user is unknown.
@@ -81,7 +81,7 @@ def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
     return [it for it in folders if found[it].st_uid == os.geteuid() and not found[it].st_mode & stat.S_IWGRP]
 
 
-def certificates(installation: Installation) -> Iterator[Finding]:
+def check_certificates(installation: Installation) -> Iterator[Finding]:
     """Check the certificates of unfinished tasks: the upload handler accepts only one key."""
     key = BoincKey.read(installation.project.upload_public)
     app = rows.app_row(installation.database)
@@ -90,11 +90,12 @@ def certificates(installation: Installation) -> Iterator[Finding]:
     found = installation.database.execute(
         "SELECT xml_doc_in FROM result WHERE appid = %s AND server_state IN %s", app.id, (UNSENT, IN_PROGRESS)
     )
-    lost = sum(not key.certified(description) for (description,) in found)
+    lost = sum(not key.has_certified(description) for (description,) in found)
     if lost:
         yield failed(
             f"{lost} of {len(found)} tasks that are out, or wait to be sent, were signed with another key than "
-            f"{installation.shown(installation.project.upload_public)}: the upload handler will refuse their files",
+            f"{installation.display_path(installation.project.upload_public)}: the upload handler will refuse their "
+            "files",
             "restore the earlier keys/upload_private and upload_public. If they are lost: bin/stop; bin/start (the "
             "transitioner reads the key at its start), then `vcdl stop JOB` and `vcdl resume JOB` for each open job, "
             "whose tasks are created again",
@@ -103,11 +104,13 @@ def certificates(installation: Installation) -> Iterator[Finding]:
         yield ok(f"all {len(found)} tasks were signed with this project's key")
 
 
-def upload(installation: Installation) -> Iterator[Finding]:
+def check_upload(installation: Installation) -> Iterator[Finding]:
     """Upload a small file as a client does, and delete it as file_deleter does."""
     key = installation.config.key_dir / "upload_private"
     if not os.access(key, os.R_OK):
-        yield failed(f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup")
+        yield failed(
+            f"{installation.display_path(key)} cannot be read: no upload can be tried", "restore it from a backup"
+        )
         return
     # A name of its own for each examination, since two may run at the same time. By its prefix, a later examination
     # finds and deletes a leftover.
@@ -130,8 +133,8 @@ def upload(installation: Installation) -> Iterator[Finding]:
         path.unlink()
     except OSError as error:
         yield failed(
-            f"{installation.shown(path)} was uploaded, and this user cannot delete it ({error.strerror}): the folder "
-            f"that the web server made is {owner}'s, of the group {group}, so file_deleter frees nothing",
+            f"{installation.display_path(path)} was uploaded, and this user cannot delete it ({error.strerror}): the "
+            f"folder that the web server made is {owner}'s, of the group {group}, so file_deleter frees nothing",
             _cure(installation),
         )
         return
@@ -183,4 +186,4 @@ def _cure(installation: Installation) -> str:
     )
 
 
-CHECKS = (upload_handler, upload_folders, certificates, upload)
+CHECKS = (check_upload_handler, check_upload_folders, check_certificates, check_upload)

@@ -22,7 +22,7 @@ _NOT_IN_GROUP = (
 )
 
 
-def master_page(installation: Installation) -> Iterator[Finding]:
+def check_master_page(installation: Installation) -> Iterator[Finding]:
     """Check the page at the project's URL, from which an attaching client reads the scheduler's address."""
     url = installation.config.master_url
     # BOINC's client refuses such a URL without sending a request, so no request would show the fault.
@@ -66,7 +66,7 @@ def _fetch_page(installation: Installation, url: str) -> Generator[Finding, None
     return None if finding.level is Level.FAILED else answer
 
 
-def attach_page(installation: Installation) -> Iterator[Finding]:
+def check_attach_page(installation: Installation) -> Iterator[Finding]:
     """Check get_project_config.php, the first page that a volunteer's BOINC Manager requests."""
     url = f"{installation.config.master_url.rstrip('/')}/get_project_config.php"
     answer = yield from _fetch_page(installation, url)
@@ -80,7 +80,7 @@ def attach_page(installation: Installation) -> Iterator[Finding]:
         yield ok(url)
 
 
-def scheduler(installation: Installation) -> Iterator[Finding]:
+def check_scheduler(installation: Installation) -> Iterator[Finding]:
     """Check that the scheduler answers in XML; the empty request writes nothing to the database."""
     url = installation.config.scheduler_url
     if not url:
@@ -106,7 +106,7 @@ def scheduler(installation: Installation) -> Iterator[Finding]:
         yield failed(f"its clock and this machine's differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks")
 
 
-def downloads(installation: Installation) -> Iterator[Finding]:
+def check_downloads(installation: Installation) -> Iterator[Finding]:
     """Check downloads: the client's launcher, and a file of a job if there is any, fetched as a client does."""
     project = installation.project
     launcher = next((path for path in sorted(project.download_dir.glob("vcdl_client_*")) if path.suffix == ""), None)
@@ -191,4 +191,4 @@ def _begin(answer: Answer) -> str:
     return "with nothing" if not answer.body else repr(answer.body[:80])
 
 
-CHECKS = (master_page, attach_page, scheduler, downloads)
+CHECKS = (check_master_page, check_attach_page, check_scheduler, check_downloads)

@@ -48,7 +48,7 @@ class BoincKey:
         opened = pow(number, self.exponent, self.modulus)
         return opened.to_bytes(self.modulus.bit_length() // 8 + 1).endswith(b"\0" + digest)
 
-    def certified(self, description: bytes | str) -> bool:
+    def has_certified(self, description: bytes | str) -> bool:
         """Return whether this key signed the certificate in a task's description; True without a certificate."""
         text = description.decode(errors="replace") if isinstance(description, bytes) else description
         found = _FILE.search(text)

@@ -42,8 +42,8 @@ class ClientRows:
 
     def first_unsent(self) -> int:
         """Return the first result that may still be sent; none below this id will be."""
-        # Result ids grow with creation. Everything below the smallest unsent one has been sent or is over, so `sent`
-        # need not read it again.
+        # Result ids grow with creation. Everything below the smallest unsent one has been sent or is over, so
+        # `sent_results` need not read it again.
         rows = self._database.execute(
             "SELECT COALESCE("
             "(SELECT MIN(id) FROM result WHERE appid = %s AND server_state < %s), (SELECT MAX(id) + 1 FROM result), 0)",
@@ -51,7 +51,7 @@ class ClientRows:
         )  # fmt: skip
         return int(rows[0][0])
 
-    def sent(self, job: str, since_s: float, from_result: int) -> list[Sending]:
+    def sent_results(self, job: str, since_s: float, from_result: int) -> list[Sending]:
         """Return the sent results of a job, in the order of sending."""
         match, arguments = of_job(job)
         rows = self._database.execute(
@@ -159,7 +159,7 @@ class ClientRows:
                 "INSERT INTO msg_to_host (create_time, hostid, variety, handled, xml) VALUES (%s, %s, %s, 0, %s)", rows
             )
 
-    def wanted_again(self, names: Collection[str]) -> None:
+    def withdraw_delete_requests(self, names: Collection[str]) -> None:
         """Withdraw the requests to delete these files, as far as hosts have not received them."""
         if names:
             # Marked as handled, not deleted: `had` and `keep` take the newest request as the time since which a host

@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
 
 
 @contextmanager
-def opened_project(folder: Path) -> "Iterator[tuple[BoincProject, BoincDatabase]]":
+def open_project(folder: Path) -> "Iterator[tuple[BoincProject, BoincDatabase]]":
     """Yield the project in a folder, and its database.
 
     Raises:

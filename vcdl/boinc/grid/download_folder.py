@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.boinc.grid.project_folder import BoincProject, advised
+from vcdl.boinc.grid.project_folder import BoincProject, add_advice
 from vcdl.files.atomic import atomic_write, final_name, is_leftover
 
 _FILE_MODE = 0o644
@@ -43,7 +43,7 @@ class Content:
             GridError: The file cannot be read.
         """
         sha256, md5, size_bytes = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
-        with _explained(path), path.open("rb") as file:
+        with _advise_on_permissions(path), path.open("rb") as file:
             while block := file.read(_BLOCK_BYTES):
                 sha256.update(block)
                 md5.update(block)
@@ -97,13 +97,13 @@ class DownloadFolder:
         path = self._project.download_path(name)
         # The compressed file first: where there is one, it is what clients fetch.
         for each in (path.with_name(f"{name}.gz"), path):
-            with _explained(each), suppress(FileNotFoundError):
+            with _advise_on_permissions(each), suppress(FileNotFoundError):
                 return each.stat().st_size
         return 0
 
     def remove(self, name: str) -> None:
         path = self._project.download_path(name)
-        with _explained(path):  # keep the fan-out's folders: file_deleter treats a missing one as an error
+        with _advise_on_permissions(path):  # keep the fan-out's folders: file_deleter treats a missing one as an error
             for ending in (".md5", ".gz", ""):
                 path.with_name(f"{name}{ending}").unlink(missing_ok=True)
 
@@ -113,7 +113,7 @@ class DownloadFolder:
         The compressed copy and the .md5 file are removed with their file.
         """
         top = self._project.download_dir
-        with _explained(top):
+        with _advise_on_permissions(top):
             folders = (
                 [top] if self._project.fanout == 0 else [entry.path for entry in os.scandir(top) if entry.is_dir()]
             )
@@ -124,7 +124,7 @@ class DownloadFolder:
 
     def _path(self, name: str) -> Path:
         path = self._project.download_path(name)
-        with _explained(path):
+        with _advise_on_permissions(path):
             try:
                 path.parent.mkdir()
             except FileExistsError:
@@ -135,7 +135,7 @@ class DownloadFolder:
         return path
 
     def _is_whole(self, path: Path, size_bytes: int) -> bool:
-        with _explained(path):
+        with _advise_on_permissions(path):
             try:
                 return path.stat().st_size == size_bytes
             except FileNotFoundError:
@@ -155,7 +155,7 @@ def writing(path: Path) -> Iterator[Path]:
     Raises:
         GridError: The file cannot be written.
     """
-    with _explained(path), atomic_write(path) as temporary:
+    with _advise_on_permissions(path), atomic_write(path) as temporary:
         yield temporary
         # Before the rename, so that the web server never meets a file under its final name that it cannot read.
         temporary.chmod(_FILE_MODE)
@@ -182,5 +182,5 @@ def _compress(source: Path, target: Path) -> None:
         shutil.copyfileobj(plain, packed)
 
 
-def _explained(path: Path) -> AbstractContextManager[None]:
-    return advised(path, "free some space, or correct the permissions: it must belong to the project's user")
+def _advise_on_permissions(path: Path) -> AbstractContextManager[None]:
+    return add_advice(path, "free some space, or correct the permissions: it must belong to the project's user")

@@ -57,7 +57,7 @@ def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunF
     return len({host for host, _ in files})
 
 
-def kept_on_clients(project: BoincProject, database: BoincDatabase) -> list[str]:
+def jobs_kept_on_clients(project: BoincProject, database: BoincDatabase) -> list[str]:
     """Return the names of the finished jobs whose files some clients still keep.
 
     Raises:

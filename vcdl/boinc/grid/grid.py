@@ -104,7 +104,7 @@ class BoincGrid(Grid):
         # Read before the results: one that is sent between the two queries has an id at or above it, and is reported by
         # the next call instead of never.
         first_unsent = self._clients.first_unsent()
-        sendings = self._clients.sent(self._settings.job, self._sent_since_s, self._from_result)
+        sendings = self._clients.sent_results(self._settings.job, self._sent_since_s, self._from_result)
         new = [sending for sending in sendings if sending.result not in self._reported]
         events = [WorkunitSent(sending.workunit, host_name(sending.host), self._bytes_down(sending)) for sending in new]
         self._from_result = first_unsent
@@ -174,7 +174,7 @@ class BoincGrid(Grid):
         def still_needed(versions: Collection[int]) -> set[int]:
             # Asked at the moment of removal and from BOINC's tables: the journal may call a workunit over that a client
             # still downloads.
-            return {WorkunitName.parse(name).base_version for name in self._rows.unfinished()} & set(versions)
+            return {WorkunitName.parse(name).base_version for name in self._rows.unfinished_names()} & set(versions)
 
         self._staging.discard_params(still_needed, keep)
 
@@ -205,7 +205,7 @@ class BoincGrid(Grid):
         # same data. Those requests are withdrawn before the work that needs the files is created.
         sticky = self._staging.manifest.sticky
         inputs = self._staging.stage([self._with_newest(item) for item in items])
-        self._clients.wanted_again(self._staging.manifest.sticky - sticky)
+        self._clients.withdraw_delete_requests(self._staging.manifest.sticky - sticky)
         template = "" if items[0].frozen is None else TEMPLATE_WITH_FROZEN
         creations = [Creation(item.workunit.name, names, template) for item, names in zip(items, inputs, strict=True)]
         # Reset to 0 immediately: until the next check of the supply these workunits are missing in the stock, and a

@@ -25,7 +25,7 @@ import msgspec
 
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject, advised
+from vcdl.boinc.grid.project_folder import BoincProject, add_advice
 from vcdl.boinc.grid.rest import SAME_MINUTE_S, End, Ended, Rest, Rests
 from vcdl.boinc.grid.results import TRANSFER_FAILED, host_name
 from vcdl.boinc.grid.workunit_rows import CANCELLED, CLIENT_ERROR, INVALID, NO_REPLY, OVER, SUCCESS, VALIDATE_ERROR
@@ -180,7 +180,7 @@ def write_rests(project: BoincProject, rests: Rests) -> None:
         GridError: Their file cannot be written.
     """
     path = rests_file(project)
-    with advised(path, "suspensions cannot be stored: check space and permissions"), atomic_write(path) as target:
+    with add_advice(path, "suspensions cannot be stored: check space and permissions"), atomic_write(path) as target:
         target.write_bytes(msgspec.json.format(msgspec.json.encode(rests), indent=1))
 
 
@@ -229,7 +229,7 @@ def ended_tasks(
         end = _end(outcome, status, checked, in_time=received_s < deadline_s)
         # Tasks that were sent before `rotate-keys` or a restored project carry the old key's certificate. The upload
         # handler refuses their files, which is no fault of the host.
-        if end is End.LOST and key is not None and not key.certified(description):
+        if end is End.LOST and key is not None and not key.has_certified(description):
             end = None  # made before the key was renewed
         if end is not None:
             ended[int(host)].append(Ended(received_s or deadline_s, end))

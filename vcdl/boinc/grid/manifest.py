@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from vcdl.boinc.grid.download_folder import Content, writing
-from vcdl.boinc.grid.project_folder import RUN_AS_USER, BoincProject, Identity, advised, identity_of
+from vcdl.boinc.grid.project_folder import RUN_AS_USER, BoincProject, Identity, add_advice, identity_of
 from vcdl.errors import GridError
 from vcdl.files.atomic import sweep
 from vcdl.files.lock import locked
@@ -72,7 +72,7 @@ class Manifests:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock that lets one process at a time stage or remove files."""
-        with advised(self._folder, RUN_AS_USER):
+        with add_advice(self._folder, RUN_AS_USER):
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder / "lock"):
                 yield
@@ -83,7 +83,7 @@ class Manifests:
 
     def read(self, job: str) -> Manifest | None:
         path = self._path(job)
-        with advised(path, RUN_AS_USER):
+        with add_advice(path, RUN_AS_USER):
             try:
                 stamp = identity_of(path)
                 # A manifest with 10 000 shards takes long to decode, and each sent subtask needs it. Other processes
@@ -112,7 +112,7 @@ class Manifests:
 
     def remove(self, job: str) -> None:
         path = self._path(job)
-        with advised(path, RUN_AS_USER):
+        with add_advice(path, RUN_AS_USER):
             path.unlink(missing_ok=True)
 
     def others(self, job: str) -> dict[str, Manifest]:

@@ -66,9 +66,9 @@ class BoincProject:
         try:
             return cls(
                 path=path,
-                master_url=_needed(config, "master_url", path),
+                master_url=_require(config, "master_url", path),
                 host=host,
-                db_name=_needed(config, "db_name", path),
+                db_name=_require(config, "db_name", path),
                 # As in BOINC, its own machine is reached through the socket under any name.
                 db_host="localhost" if db_host in ("", socket.gethostname()) else db_host,
                 db_port=int(port or 3306),
@@ -98,7 +98,7 @@ class BoincProject:
         Raises:
             GridError: The folder cannot be read.
         """
-        with advised(self.runs_folder, RESULTS_WAIT):
+        with add_advice(self.runs_folder, RESULTS_WAIT):
             try:
                 # One entry is enough, and an empty folder is what an unmounted disk shows.
                 return any(self.runs_folder.iterdir())
@@ -150,13 +150,13 @@ class BoincProject:
                 f"{self.path} belongs to {name}: run this as {name}, for example with `sudo -u {name} vcdl …`"
             )
 
-    def shown(self, path: Path) -> str:
+    def display_path(self, path: Path) -> str:
         """Return a path relative to the project's folder if it is below; otherwise unchanged."""
         return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
 
     def download_path(self, name: str) -> Path:
         """Return the path of a physical file that clients download."""
-        return self._fanned_out(self.download_dir, name)
+        return self._fan_out_path(self.download_dir, name)
 
     def url_of_download(self, name: str) -> str:
         """Return the address from which clients download a physical file."""
@@ -171,9 +171,9 @@ class BoincProject:
         Raises:
             GridError: The name leads out of the folder.
         """
-        return self._fanned_out(self.upload_dir, name)
+        return self._fan_out_path(self.upload_dir, name)
 
-    def _fanned_out(self, top: Path, name: str) -> Path:
+    def _fan_out_path(self, top: Path, name: str) -> Path:
         # Names of uploads come from a result's description, which a client can influence: none may leave the folder.
         if not name or name in (".", "..") or "/" in name or "\0" in name or len(name.encode()) > 255:
             raise GridError(f"{name[:100]!r} is not the name of a file")
@@ -228,7 +228,7 @@ RESULTS_WAIT = "repair the disk, the permissions or the mount: results wait unti
 
 
 @contextmanager
-def advised(path: Path, advice: str) -> Iterator[None]:
+def add_advice(path: Path, advice: str) -> Iterator[None]:
     """Turn an OSError of the block into a GridError with advice."""
     try:
         yield
@@ -259,7 +259,7 @@ def this_machine() -> str:
     return socket.gethostname().split(".")[0]
 
 
-def _needed(config: dict[str, str], key: str, path: Path) -> str:
+def _require(config: dict[str, str], key: str, path: Path) -> str:
     value = config.get(key, "")
     if not value:
         raise GridError(f"{path / 'config.xml'} has no <{key}>: it is not the config.xml of a BOINC project")

@@ -42,7 +42,7 @@ class Publication:
             size_bytes=content.size_bytes,
             sha256=_sha256(params),
         )
-        self._download.write(self._name, self._key.signed(newest.to_json()).encode())
+        self._download.write(self._name, self._key.sign(newest.to_json()).encode())
 
     def remove(self) -> None:
         """Remove the published statement."""

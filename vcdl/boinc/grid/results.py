@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, advised
+from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, add_advice
 from vcdl.boinc.grid.workunit_rows import CANCELLED, DONE, READY, VALID, of_job
 from vcdl.errors import GridError
 from vcdl.files.atomic import whole_file
@@ -109,7 +109,7 @@ class BoincResults(Results):
             " ORDER BY w.id LIMIT %s",
             self._database.app_id, READY, *arguments, _CANDIDATES,
         )  # fmt: skip
-        return self._claimed_of(candidates)
+        return self._claim(candidates)
 
     def claim_again(self, workunits: Collection[str]) -> Sequence[Outcome]:
         """Claim failed workunits of an earlier turn that are still free and have ended.
@@ -122,7 +122,7 @@ class BoincResults(Results):
         """
         if not workunits:
             return []
-        return self._claimed_of(
+        return self._claim(
             self._database.execute(
                 "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", tuple(workunits), READY
             )
@@ -133,7 +133,7 @@ class BoincResults(Results):
         """The workunits claimed in this turn, or in the last one."""
         return tuple(self._claimed)
 
-    def _claimed_of(self, candidates: Sequence[tuple[int]]) -> Sequence[Outcome]:
+    def _claim(self, candidates: Sequence[tuple[int]]) -> Sequence[Outcome]:
         if not candidates:
             return []
         # By primary key, so that only claimed rows are locked.
@@ -203,7 +203,7 @@ class BoincResults(Results):
             path = self._project.upload_path(output_file(description))
         except GridError as error:
             return GaveUp(name, f"its upload cannot be used: {error}")
-        with advised(path, RESULTS_WAIT):
+        with add_advice(path, RESULTS_WAIT):
             try:
                 found = path.lstat()
             except FileNotFoundError as error:

@@ -170,7 +170,7 @@ class SecondCopies:
         *,
         queue_empty: bool,
     ) -> None:
-        asked, banned = self._asked(), banned_hosts(self._database)
+        asked, banned = self._assigned_workunits(), banned_hosts(self._database)
         # One assignment per workunit: another would let a third host train it.
         waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
         out = [
@@ -189,7 +189,7 @@ class SecondCopies:
                 age = "its host is banned" if math.isinf(late.age_s) else f"out for {late.age_s:.0f} s"
                 _log.info("%s: %s; a second host is asked (%s)", late.workunit, age, ", ".join(chosen[:8]))
 
-    def _asked(self) -> set[int]:
+    def _assigned_workunits(self) -> set[int]:
         rows = self._database.execute("SELECT workunitid FROM assignment WHERE target_type = %s", HOST)
         return {int(row[0]) for row in rows}
 

@@ -9,10 +9,10 @@ from vcdl.boinc.grid.create_work import INPUT_TEMPLATE, WorkSettings
 from vcdl.boinc.grid.download_folder import Content, DownloadFolder, writing
 from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.grid.manifest import Manifest, Manifests
-from vcdl.boinc.grid.project_folder import BoincProject, advised
+from vcdl.boinc.grid.project_folder import BoincProject, add_advice
 from vcdl.errors import WorkunitError
 from vcdl.files.atomic import sweep
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 from vcdl.run.staging import Staged
 from vcdl.wire.workunit import DESCRIPTION_SUFFIX, WorkunitName
 
@@ -180,8 +180,8 @@ class Staging:
     # -- templates
 
     def _write_templates(self, *, has_frozen: bool) -> None:
-        templates = shipped("templates")
-        with advised(templates, "VCDL's installation is incomplete: install it again"):
+        templates = shipped_folder("templates")
+        with add_advice(templates, "VCDL's installation is incomplete: install it again"):
             given = (templates / INPUT_TEMPLATE).read_text()
             result = (templates / _OUTPUT_TEMPLATE).read_text()
         text = result.replace(_MAX_NBYTES, str(self._settings.upload_bytes))

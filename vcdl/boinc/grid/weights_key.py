@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import GridError
-from vcdl.wire.newest import EXPONENT, PublicKey, signed, signed_bytes
+from vcdl.wire.newest import EXPONENT, PublicKey, append_signature, signed_bytes
 
 _BITS = 3072
 """Bits of the key that signs weights: NIST's strength for use beyond 2030."""
@@ -67,9 +67,9 @@ class WeightsKey:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
-    def signed(self, statement: str) -> str:
+    def sign(self, statement: str) -> str:
         """Return the statement with its signature, as clients read it."""
         # PKCS #1 v1.5 because volunteers' Pythons have no package for signatures: the client verifies it with one `pow`
         # and one comparison (decision 038).
         signature = self._private.sign(signed_bytes(statement), padding.PKCS1v15(), hashes.SHA256())
-        return signed(statement, signature)
+        return append_signature(statement, signature)

@@ -120,9 +120,9 @@ class WorkunitRows:
                 READY, some, DONE,
             )  # fmt: skip
 
-    def unfinished(self) -> list[str]:
+    def unfinished_names(self) -> list[str]:
         """Return the names of the workunits that a client may still train."""
-        return [name for _, name in self._unfinished()]
+        return [name for _, name in self._unfinished_rows()]
 
     def stock(self) -> Stock:
         """Count the unsent workunits, and those that run or wait to be assimilated.
@@ -159,7 +159,7 @@ class WorkunitRows:
             self._cancel([row[0] for row in rows], arrived)
 
     def cancel_all(self, arrived: Arrived) -> None:
-        ids = [number for number, _ in self._unfinished()]
+        ids = [number for number, _ in self._unfinished_rows()]
         for some in _chunks(ids):
             self._cancel(some, arrived)
 
@@ -190,7 +190,7 @@ class WorkunitRows:
             SUCCESS, _NOT_VALIDATED,
         )  # fmt: skip
 
-    def _unfinished(self) -> list[tuple[int, str]]:
+    def _unfinished_rows(self) -> list[tuple[int, str]]:
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             f"SELECT w.id, w.name FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match}",

@@ -19,7 +19,7 @@ from vcdl.boinc.project.tools import run_tool
 from vcdl.boinc.runtime.archive import RuntimeFile
 from vcdl.boinc.runtime.platforms import LINUX, PLATFORMS
 from vcdl.errors import GridError
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 RUNTIME_PREFIX = "vcdl_runtime_"
 _FIRST_NUMBER = 100
@@ -76,7 +76,7 @@ class ClientFiles:
         with tempfile.TemporaryDirectory(prefix="vcdl-client-") as folder:
             path = Path(folder) / "vcdl_client.pyz"
             build_client(path, project_key)
-            return cls((shipped("wrappers") / "linux" / "vcdl_client").read_bytes(), path.read_bytes())
+            return cls((shipped_folder("wrappers") / "linux" / "vcdl_client").read_bytes(), path.read_bytes())
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class ClientFiles:
         for part in (_version_xml([_File("")]).encode(), self.launcher, self.zipapp):
             digest.update(hashlib.sha256(part).digest())
         for container in self.containers:
-            for part in (container.wrapper, *container.described(self.project_url).values()):
+            for part in (container.wrapper, *container.description_files(self.project_url).values()):
                 digest.update(hashlib.sha256(part).digest())
         for runtime in self.runtimes:
             digest.update(bytes.fromhex(runtime.sha256))
@@ -131,7 +131,7 @@ class ClientFiles:
             main = f"{self.name}_docker{'.exe' if 'windows' in variant.platform else ''}"
             names = [_File(main), _File(self.name, _LAUNCHER), *names[1:]]
             found[main] = (variant.container.wrapper, files.PROGRAM_MODE)
-            for logical, content in variant.container.described(self.project_url).items():
+            for logical, content in variant.container.description_files(self.project_url).items():
                 physical = f"{self.name}_{variant.container.inside.name}_{logical}"
                 names.append(_File(physical, logical, is_copied=True))
                 found[physical] = (content, files.FILE_MODE)
@@ -241,7 +241,7 @@ def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], clien
     unsigned = [
         str(file.relative_to(project))
         for folder, variant in folders.items()
-        for file in _unsigned(folder, client.contents_of(variant))
+        for file in _find_unsigned(folder, client.contents_of(variant))
     ]
     # Before update_versions, which would register a version without signatures that no client accepts.
     if unsigned and not (key_dir / "code_sign_private").exists():
@@ -261,11 +261,11 @@ def _lay_out(folder: Path, contents: Mapping[str, tuple[Content, int]]) -> None:
         if not files.holds(target / name, content):
             files.write(target / name, content, mode)
     if target is growing:
-        with files.mapped(folder, "written"):
+        with files.map_os_errors(folder, "written"):
             growing.rename(folder)
 
 
-def _unsigned(folder: Path, contents: Iterable[str]) -> list[Path]:
+def _find_unsigned(folder: Path, contents: Iterable[str]) -> list[Path]:
     paths = [folder / name for name in contents if name != "version.xml"]
     return [path for path in paths if not path.with_name(f"{path.name}.sig").is_file()]
 
@@ -307,7 +307,7 @@ def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> lis
 def _subfolders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    with files.mapped(folder, "read"):
+    with files.map_os_errors(folder, "read"):
         return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
 
 

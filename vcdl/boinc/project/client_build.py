@@ -55,14 +55,14 @@ def client_modules() -> list[str]:
         module = waiting.pop()
         if module not in found:
             found.add(module)
-            waiting.extend(_imported_by(module))
+            waiting.extend(_find_imports(module))
     return sorted(found)
 
 
-def _imported_by(module: str) -> list[str]:
+def _find_imports(module: str) -> list[str]:
     """Return the modules of vcdl that a module imports, with their packages."""
     names = [module]
-    for node in _executed(ast.parse(_source(module).read_bytes())):
+    for node in _walk_executed(ast.parse(_source(module).read_bytes())):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -73,13 +73,13 @@ def _imported_by(module: str) -> list[str]:
     return [name for name in names + parents if name.partition(".")[0] == "vcdl" and _source(name).is_file()]
 
 
-def _executed(node: ast.AST) -> Iterator[ast.AST]:
+def _walk_executed(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and its descendants, without code that only type checkers read."""
     yield node
     # Imports below TYPE_CHECKING would pull in modules that the client never executes.
     only_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     for child in () if only_for_types else ast.iter_child_nodes(node):
-        yield from _executed(child)
+        yield from _walk_executed(child)
 
 
 def _source(module: str) -> Path:

@@ -14,9 +14,9 @@ from pathlib import Path
 from vcdl.boinc.project import files
 from vcdl.boinc.runtime.base import platform_of_base
 from vcdl.boinc.runtime.platforms import Platform, platform_named
-from vcdl.boinc.runtime.published import kept_folder
+from vcdl.boinc.runtime.published import runtime_folder
 from vcdl.errors import GridError
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 BASE = "vcdl_base.tar.gz"
 """Name of the base in a slot, as in wrappers/docker/Dockerfile."""
@@ -55,9 +55,9 @@ class Container:
         """The platform of the runtime in the container."""
         return platform_named(_INSIDE[self.boinc_platform])
 
-    def described(self, project_url: str) -> dict[str, bytes]:
+    def description_files(self, project_url: str) -> dict[str, bytes]:
         """Return the files that describe the image and the container, by the names that docker_wrapper gives them."""
-        folder = shipped("wrappers") / "docker"
+        folder = shipped_folder("wrappers") / "docker"
         dockerfile, settings = (folder / "Dockerfile").read_bytes(), (folder / "job.toml").read_text()
         # Named by content: a host keeps the image between tasks and builds it again only when the base or Dockerfile
         # changed.
@@ -88,7 +88,7 @@ def platform_of_wrapper(path: Path) -> str:
     )
 
 
-def kept_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> dict[Path, bytes]:
+def collect_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> dict[Path, bytes]:
     """Return wrappers and bases, keyed by their path in the project: the given ones, and those of an earlier install.
 
     Args:
@@ -101,7 +101,7 @@ def kept_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> 
     """
     if unknown := [name for name in without if name not in _INSIDE]:
         raise GridError(f"there are no containers for {', '.join(unknown)}: expected some of {', '.join(_INSIDE)}")
-    folder = kept_folder(project)
+    folder = runtime_folder(project)
     # Kept files first, so that a given one replaces that of an earlier install.
     chosen = {path: path for path in sorted([*folder.glob(f"{_WRAPPER}*"), *folder.glob(f"{_BASE}*")])}
     for path in given:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vcdl.boinc.project.merge import add, take_out
 from vcdl.boinc.project.xml_document import XmlDocument
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 MT_CLASS = "vcdl_mt"
 CONTAINER_CLASS = "vcdl_docker"
@@ -29,7 +29,7 @@ class Fragment:
     content: bytes
 
     @classmethod
-    def shipped(cls, name: str, threads: int, service: str = "") -> "Fragment":
+    def load_shipped(cls, name: str, threads: int, service: str = "") -> "Fragment":
         """Return our fragment of a file.
 
         Args:
@@ -37,7 +37,7 @@ class Fragment:
             threads: Threads of a task.
             service: The command of the daemon that serves the job pages; empty: no daemon.
         """
-        file = shipped("boinc_project") / name
+        file = shipped_folder("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
         for plan_class in document.root.iterfind("plan_class"):
             # BOINC's plan classes for several threads need at least two. With one thread, install offers no version of
@@ -50,7 +50,7 @@ class Fragment:
             daemons.insert(0, daemon)
         return cls(name, document.content())
 
-    def added_to(self, path: Path, content: bytes | None) -> bytes:
+    def add_to(self, path: Path, content: bytes | None) -> bytes:
         """Return the file's content with the fragment; a missing file becomes the fragment.
 
         Raises:
@@ -66,7 +66,7 @@ class Fragment:
         edited = document.content()
         return content if edited == unedited else edited
 
-    def taken_out_of(self, path: Path, content: bytes | None, before: bytes | None) -> bytes | None:
+    def remove_from(self, path: Path, content: bytes | None, before: bytes | None) -> bytes | None:
         """Return the file without the fragment, keeping later edits; None if nothing is left.
 
         Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from vcdl.boinc.runtime.archive import RuntimeFile
 from vcdl.errors import GridError
 from vcdl.files.atomic import PRIVATE_MODE, atomic_write, file_sha256, sweep
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 DOCTORS_UPLOAD = "vcdl_doctor_"
 """Prefix of the files that `vcdl project doctor` uploads."""
@@ -24,7 +24,7 @@ SECRET_MODE = PRIVATE_MODE
 
 def launchers() -> list[Path]:
     """Return the programs for a project's bin/, without the byte code that Python keeps next to imported ones."""
-    return sorted(path for path in (shipped("boinc_project") / "bin").iterdir() if path.is_file())
+    return sorted(path for path in (shipped_folder("boinc_project") / "bin").iterdir() if path.is_file())
 
 
 def read(path: Path) -> bytes | None:
@@ -33,7 +33,7 @@ def read(path: Path) -> bytes | None:
     Raises:
         GridError: The file cannot be read.
     """
-    with mapped(path, "read"):
+    with map_os_errors(path, "read"):
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -48,7 +48,7 @@ def holds(path: Path, content: bytes | RuntimeFile) -> bool:
     """
     if isinstance(content, bytes):
         return read(path) == content
-    with mapped(path, "read"):
+    with map_os_errors(path, "read"):
         if not path.is_file() or path.stat().st_size != content.size:
             return False
         return file_sha256(path) == content.sha256
@@ -65,7 +65,7 @@ def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> No
     Raises:
         GridError: The file cannot be written.
     """
-    with mapped(path, "written"):
+    with map_os_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
         # Private until `_take_after`: config.xml has a password, and a temporary file with the umask's mode would show
@@ -97,7 +97,7 @@ def delete(path: Path) -> None:
     Raises:
         GridError: It cannot be removed.
     """
-    with mapped(path, "removed"), contextlib.suppress(FileNotFoundError):
+    with map_os_errors(path, "removed"), contextlib.suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -110,7 +110,7 @@ def digest(content: bytes | None) -> str:
 
 
 @contextmanager
-def mapped(path: Path, done: str) -> Iterator[None]:
+def map_os_errors(path: Path, done: str) -> Iterator[None]:
     """Turn an OSError of the block into a GridError.
 
     Args:

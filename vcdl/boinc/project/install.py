@@ -37,10 +37,10 @@ def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
     for file in plan.new_files:
         is_new = not file.path.exists()
         files.write(file.path, file.content, file.mode or files.FILE_MODE)
-        yield f"{'wrote' if is_new else 'renewed'} {plan.project.shown(file.path)}"
+        yield f"{'wrote' if is_new else 'renewed'} {plan.project.display_path(file.path)}"
     for path in plan.not_kept:
         files.delete(path)
-        yield f"removed {plan.project.shown(path)}"
+        yield f"removed {plan.project.display_path(path)}"
     # config.xml last: from then on bin/start runs our daemons, which need the files, the app and its versions.
     *first, config = plan.edits
     for edit in first:
@@ -52,7 +52,7 @@ def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
 def _edit(plan: InstallPlan, path: Path, now: bytes | None, after: bytes) -> Iterator[str]:
     if now != after:
         files.write(path, after)
-        yield f"{'wrote' if now is None else 'edited'} {plan.project.shown(path)}"
+        yield f"{'wrote' if now is None else 'edited'} {plan.project.display_path(path)}"
 
 
 def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
@@ -84,13 +84,15 @@ def _publish(plan: InstallPlan, app: rows.AppRow, database: BoincDatabase) -> It
     now = {(each.number, each.key) for each in rows.published_versions(database, app) if each.is_ours}
     for folder, variant in plan.versions.unpublished.items():
         if (plan.versions.number, variant.key) not in now:
-            raise GridError(f"bin/update_versions did not publish {plan.project.shown(folder)}: {last_words(said)}")
-        yield f"signed and published {plan.project.shown(folder)}"
+            raise GridError(
+                f"bin/update_versions did not publish {plan.project.display_path(folder)}: {last_words(said)}"
+            )
+        yield f"signed and published {plan.project.display_path(folder)}"
 
 
 def preview(plan: InstallPlan) -> Iterator[str]:
     """Yield the changes of an install as lines, without passwords."""
-    shown = plan.project.shown
+    shown = plan.project.display_path
     for edit in plan.edited:
         name = shown(edit.path)
         old, new = ((content or b"").decode(errors="replace").splitlines() for content in (edit.now, edit.after))

@@ -136,7 +136,7 @@ def _text(element: Element | None) -> str:
 def _hasten_all(daemons: Element, wanted: Element) -> None:
     commands = list(_commands(daemons, program_of(wanted)))
     for command in commands:
-        if _text(command) != (faster := hastened(_text(command))):
+        if _text(command) != (faster := shorten_sleep(_text(command))):
             command.text = faster
     if not commands:
         append(daemons, copy.deepcopy(wanted))
@@ -146,7 +146,7 @@ def _slow_down_all(daemons: Element, before: Element | None, wanted: Element) ->
     program = program_of(wanted)
     # The former commands, keyed by what we made of them, so that each of several transitioners gets its own options
     # back.
-    former = {} if before is None else {hastened(_text(each)): each.text for each in _commands(before, program)}
+    former = {} if before is None else {shorten_sleep(_text(each)): each.text for each in _commands(before, program)}
     for command in list(_commands(daemons, program)):
         if _text(command) in former:
             command.text = former[_text(command)]
@@ -160,7 +160,7 @@ def _commands(daemons: Element, program: str) -> Iterator[Element]:
             yield daemon.find("cmd")
 
 
-def hastened(command: str) -> str:
+def shorten_sleep(command: str) -> str:
     """Return a daemon's command line with a sleep of one second between two queries of the database."""
     words = command.split(" ")
     for option in (_SLEEP, _SLEEP[1:]):  # BOINC accepts a single dash, too

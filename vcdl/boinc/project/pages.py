@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vcdl.boinc.project import files
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 JOBS_PAGE = Path("html/user/vcdl_jobs.php")
 JOBS_FILE = Path("html/user/vcdl_jobs.json")
@@ -37,10 +37,10 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
     """
     if not (project / "html").is_dir():
         return
-    yield project / JOBS_PAGE, _shipped(JOBS_PAGE)
+    yield project / JOBS_PAGE, _read_shipped(JOBS_PAGE)
     # An existing description is never overwritten: it is the operator's, even if it is one of an earlier release.
     if not (project / _DESCRIPTION).exists():
-        yield project / _DESCRIPTION, _shipped(_DESCRIPTION)
+        yield project / _DESCRIPTION, _read_shipped(_DESCRIPTION)
     settings = files.read(project / _TITLE)
     if settings is not None and name:
         # The name goes into a PHP string: quotes, backslashes, `$` and line breaks would end or expand it.
@@ -59,11 +59,11 @@ def pages_to_remove(project: Path) -> Iterator[Path]:
     """
     yield project / JOBS_PAGE
     yield project / JOBS_FILE
-    if files.read(project / _DESCRIPTION) == _shipped(_DESCRIPTION):
+    if files.read(project / _DESCRIPTION) == _read_shipped(_DESCRIPTION):
         yield project / _DESCRIPTION
 
 
-def untitled(project: Path) -> tuple[Path, bytes, bytes] | None:
+def find_titled_page(project: Path) -> tuple[Path, bytes, bytes] | None:
     """Return the file with the title that install set, its content now and the content before.
 
     None if no title of ours is there.
@@ -78,5 +78,5 @@ def untitled(project: Path) -> tuple[Path, bytes, bytes] | None:
     return path, now, _TITLED.sub(lambda found: _PLACEHOLDERS[found[1]], now)
 
 
-def _shipped(page: Path) -> bytes:
-    return (shipped("boinc_project") / page).read_bytes()
+def _read_shipped(page: Path) -> bytes:
+    return (shipped_folder("boinc_project") / page).read_bytes()

@@ -21,13 +21,13 @@ from vcdl.boinc.project.app_version import (
     others_unpublished,
     version_folder,
 )
-from vcdl.boinc.project.container import containers, kept_files
+from vcdl.boinc.project.container import collect_files, containers
 from vcdl.boinc.project.edited_files import EDITED, SERVICE, Fragment
 from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.project.wishes import Wishes, service_path
-from vcdl.boinc.runtime.published import dropped, kept_folder, kept_path, wanted
+from vcdl.boinc.runtime.published import runtime_folder, runtime_path, runtimes_to_publish, unwanted_runtimes
 from vcdl.errors import GridError, split_password
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 
@@ -121,7 +121,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     # Generated while planning, because its public half is in the client whose name the plan contains. A dry run
     # discards it.
     key = WeightsKey.of(project) or WeightsKey.generate()
-    kept = kept_files(project.path, wishes.containers, wishes.without_containers)
+    kept = collect_files(project.path, wishes.containers, wishes.without_containers)
     client = _client(project, wishes, key, kept)
     app = rows.app_row(database)
     published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
@@ -132,11 +132,11 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         config=config,
         threads=threads,
         record=record,
-        edits=tuple(record.plan(project.path / name, Fragment.shipped(name, threads, service)) for name in EDITED),
-        new_files=tuple(filter(_differs, (*ours, *_published_files(project, client, versions)))),
+        edits=tuple(record.plan(project.path / name, Fragment.load_shipped(name, threads, service)) for name in EDITED),
+        new_files=tuple(filter(_differs, (*ours, *_missing_client_files(project, client, versions)))),
         client=client,
         app=app,
-        not_kept=(*dropped(project.path, client.runtimes), *_dropped_wrappers(project, kept)),
+        not_kept=(*unwanted_runtimes(project.path, client.runtimes), *_dropped_wrappers(project, kept)),
         versions=versions,
     )
     if not wishes.force:
@@ -222,7 +222,7 @@ def _client(project: BoincProject, wishes: Wishes, key: WeightsKey, kept: Mappin
     Raises:
         GridError: A runtime or a container is unusable.
     """
-    runtimes = wanted(project.path, wishes.runtimes, wishes.without_runtimes)
+    runtimes = runtimes_to_publish(project.path, wishes.runtimes, wishes.without_runtimes)
     made = containers(kept, [runtime.platform for runtime in runtimes if not runtime.manifest.gpu])
     built = ClientFiles.build(key.public.to_json())
     return replace(built, runtimes=runtimes, containers=made, project_url=project.master_url)
@@ -233,7 +233,7 @@ def _dropped_wrappers(project: BoincProject, kept: Mapping[Path, bytes]) -> list
 
     One of them is the wrapper for Windows that install kept before December 2026.
     """
-    there = [path for path in kept_folder(project.path).glob("*") if path.suffix != ".tar"]
+    there = [path for path in runtime_folder(project.path).glob("*") if path.suffix != ".tar"]
     return sorted(path for path in there if path not in kept)
 
 
@@ -248,7 +248,7 @@ def _our_files(
         yield NewFile(project.upload_mark, b"This is the folder that vcdl project install has seen.\n", files.FILE_MODE)
     yield NewFile(WeightsKey.file(project.path), key.to_pem(), files.SECRET_MODE)
     for runtime in client.runtimes:
-        yield NewFile(kept_path(project.path, runtime), runtime, files.FILE_MODE)
+        yield NewFile(runtime_path(project.path, runtime), runtime, files.FILE_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}
     # None keeps the store of an earlier install; "" removes both variables.
@@ -258,7 +258,7 @@ def _our_files(
     yield NewFile(path, text, files.SECRET_MODE)
 
 
-def _published_files(project: BoincProject, client: ClientFiles, versions: Versions) -> Iterator[NewFile]:
+def _missing_client_files(project: BoincProject, client: ClientFiles, versions: Versions) -> Iterator[NewFile]:
     """Yield the client files of published versions that are missing: a client that gets 404 gives up for good."""
     downloads: dict[str, Content] = {}
     for folder, variant in versions.published.items():

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vcdl.boinc.grid.database import opened_project
+from vcdl.boinc.grid.database import open_project
 from vcdl.boinc.grid.disk_room import free_by_folder, least_bytes, shortage
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
@@ -55,7 +55,7 @@ def troubles(project_dir: Path) -> list[str]:
     except GridError:
         return []
     try:
-        with opened_project(project_dir) as (_, database):
+        with open_project(project_dir) as (_, database):
             database.execute("SELECT 1")
     except GridError as error:
         found.append(f"{error}")
@@ -110,7 +110,7 @@ def tell_feeder(project: BoincProject) -> None:
     path = project.path / _REREAD
     feeders = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.program == "feeder"]
     if any(is_running(project, feeder) for feeder in feeders):
-        with files.mapped(path, "written"):
+        with files.map_os_errors(path, "written"):
             path.touch()
     else:
         files.delete(path)  # update_versions always makes it

@@ -88,12 +88,12 @@ class Record:
         # Not recorded, or install was killed between record and edit: the file is unchanged.
         if edited is None or files.digest(now) == edited.before:
             return now
-        before = self._kept(edited.before)
+        before = self._read_copy(edited.before)
         # If the file is as install left it, the original is restored byte for byte. If it was edited since, only the
         # fragment is taken out.
         if files.digest(now) == edited.after:
             return before
-        return self._fragment(path.name, edited).taken_out_of(path, now, before)
+        return self._fragment(path.name, edited).remove_from(path, now, before)
 
     def plan(self, path: Path, fragment: Fragment) -> Edit:
         """Return the edit after which the file contains the fragment.
@@ -107,7 +107,7 @@ class Record:
         # The fragment of a new version may lack some entries, so the old fragment is taken out first. An unchanged
         # fragment is not taken out, so that the operator's additions to our entries stay.
         same = edited is not None and self._fragment(path.name, edited).content == fragment.content
-        return Edit(path, now, before, fragment, fragment.added_to(path, now if same else before))
+        return Edit(path, now, before, fragment, fragment.add_to(path, now if same else before))
 
     def write(self, threads: int, edits: Iterable[Edit]) -> None:
         """Record all planned edits.
@@ -134,9 +134,9 @@ class Record:
                 files.delete(file)
 
     def _fragment(self, name: str, edited: Edited) -> Fragment:
-        return Fragment(name, self._kept(edited.fragment) or b"")
+        return Fragment(name, self._read_copy(edited.fragment) or b"")
 
-    def _kept(self, digest: str) -> bytes | None:
+    def _read_copy(self, digest: str) -> bytes | None:
         if not digest:
             return None
         content = files.read(self._file(digest))

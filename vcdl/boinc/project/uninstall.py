@@ -14,7 +14,7 @@ from pathlib import Path
 from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.disk_room import shortage_mark
-from vcdl.boinc.grid.forget import kept_on_clients
+from vcdl.boinc.grid.forget import jobs_kept_on_clients
 from vcdl.boinc.grid.grid import clear_job
 from vcdl.boinc.grid.host_care import read_rests, rests_file
 from vcdl.boinc.grid.manifest import Manifests
@@ -25,10 +25,10 @@ from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import our_version_folders, published_names
 from vcdl.boinc.project.edited_files import EDITED
 from vcdl.boinc.project.files import DOCTORS_UPLOAD
-from vcdl.boinc.project.pages import pages_to_remove, untitled
+from vcdl.boinc.project.pages import find_titled_page, pages_to_remove
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
-from vcdl.boinc.runtime.published import kept_folder
+from vcdl.boinc.runtime.published import runtime_folder
 from vcdl.errors import GridError, WorkunitError, for_shell
 from vcdl.wire.workunit import WorkunitName
 
@@ -70,9 +70,9 @@ class Removal:
         if self.open_workunits:
             yield f"cancel {self.open_workunits} open workunits"
         for each in self.restored:
-            yield f"{'restore' if each.before is not None else 'remove'} {self.project.shown(each.path)}"
+            yield f"{'restore' if each.before is not None else 'remove'} {self.project.display_path(each.path)}"
         for path in self.files:
-            yield f"remove {self.project.shown(path)}"
+            yield f"remove {self.project.display_path(path)}"
         if self.app is not None:
             yield (
                 "delete the app's rows from the database, with all its workunits and results"
@@ -107,7 +107,7 @@ class Removal:
                 files.delete(each.path)
             else:
                 files.write(each.path, each.before)
-            yield f"{'restored' if each.before is not None else 'removed'} {self.project.shown(each.path)}"
+            yield f"{'restored' if each.before is not None else 'removed'} {self.project.display_path(each.path)}"
         # Before files and rows, because clients are asked to abort tasks and delete files by means of the app's rows.
         yield from self._give_up_jobs(database)
         if self.app is not None:
@@ -123,7 +123,7 @@ class Removal:
         # After the rows, in the order of `_our_files`, whose last one is the record.
         for path in self.files:
             files.delete(path)
-            yield f"removed {self.project.shown(path)}"
+            yield f"removed {self.project.display_path(path)}"
         self._remove_empty_folders()
         if self.runs:
             yield f"kept vcdl/runs with {self.runs} jobs: delete the folder if you do not need them"
@@ -174,7 +174,7 @@ def plan_removal(
     contents = {project.path / name: files.read(project.path / name) for name in EDITED}
     restored = [FileToRestore(path, now, record.without_us(path, now)) for path, now in contents.items()]
     # Inserted first, hence restored last.
-    if (title := untitled(project.path)) is not None:
+    if (title := find_titled_page(project.path)) is not None:
         restored.insert(0, FileToRestore(*title))
     ours = _our_files(project, delete_runs=delete_runs, delete_rows=delete_rows)
     runs = len([each for each in project.runs_folder.glob("[!.]*") if each.is_dir()])  # .service is no job
@@ -186,7 +186,7 @@ def plan_removal(
         app=app,
         runs=0 if delete_runs else runs,
         not_told=ClientRows(database).not_told(),
-        kept_on_clients=tuple(kept_on_clients(project, database)),
+        kept_on_clients=tuple(jobs_kept_on_clients(project, database)),
         delete_rows=delete_rows,
         refusals=tuple(_refusals(project, 0 if force else count)),
     )
@@ -234,7 +234,7 @@ def _our_files(project: BoincProject, *, delete_runs: bool, delete_rows: bool) -
     yield shortage_mark(project)
     yield project.path / "vcdl" / "environment"
     yield WeightsKey.file(project.path)
-    yield kept_folder(project.path)
+    yield runtime_folder(project.path)
     yield from pages_to_remove(project.path)
     if delete_runs:
         yield project.runs_folder

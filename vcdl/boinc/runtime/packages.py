@@ -10,7 +10,7 @@ from vcdl.boinc.runtime.platforms import Platform
 from vcdl.errors import GridError
 from vcdl.files.children import python_command
 from vcdl.files.extras import require
-from vcdl.files.shipped import shipped
+from vcdl.files.shipped import shipped_folder
 
 _NOT_ON_CLIENTS = (
     # TensorFlow requires them to display training (tensorboard), to build itself (libclang), or to install packages. A
@@ -22,7 +22,7 @@ _NOT_ON_CLIENTS = (
 
 def lock_of(backend: str, gpu: bool) -> Path:
     """Return the lock file of a backend's runtime, for every platform and Python; `make lock` writes it."""
-    return shipped("wrappers") / "runtime" / f"{backend}{'-gpu' if gpu else ''}.lock"
+    return shipped_folder("wrappers") / "runtime" / f"{backend}{'-gpu' if gpu else ''}.lock"
 
 
 def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[str, str]:

@@ -31,9 +31,9 @@ def prune_python(folder: Path, minor: str) -> None:
     """Remove everything but the modules that a client may import from an unpacked Python, and all its packages."""
     # At the top we list what to keep, because a new Python may add anything there. Below we list what to drop, because
     # a module that is missing by mistake would be noticed only on a host.
-    _keep(folder, _TOP)
-    _keep(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
-    _keep(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
+    _remove_all_except(folder, _TOP)
+    _remove_all_except(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
+    _remove_all_except(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
     modules = folder / library(minor)
     _drop(modules, _STANDARD_LIBRARY.split())
     if (extensions := modules / "lib-dynload").is_dir():
@@ -48,7 +48,7 @@ def prune_packages(packages: Path) -> None:
     _drop_anywhere(packages)
 
 
-def _keep(folder: Path, patterns: Sequence[str], but: Sequence[str] = ()) -> None:
+def _remove_all_except(folder: Path, patterns: Sequence[str], but: Sequence[str] = ()) -> None:
     for path in sorted(folder.iterdir()):
         if not _matches(path.name, patterns) or _matches(path.name, but):
             _remove(path)

@@ -13,17 +13,17 @@ from vcdl.boinc.runtime.platforms import PLATFORMS
 _SUFFIX = ".tar"
 
 
-def kept_folder(project: Path) -> Path:
+def runtime_folder(project: Path) -> Path:
     return project / "vcdl" / "runtimes"
 
 
-def kept_path(project: Path, runtime: RuntimeFile) -> Path:
+def runtime_path(project: Path, runtime: RuntimeFile) -> Path:
     """Return the place of a kept runtime: one per platform, and one for its GPUs."""
     manifest = runtime.manifest
-    return kept_folder(project) / f"{manifest.platform}{'_gpu' if manifest.gpu else ''}{_SUFFIX}"
+    return runtime_folder(project) / f"{manifest.platform}{'_gpu' if manifest.gpu else ''}{_SUFFIX}"
 
 
-def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
+def runtimes_to_publish(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
     """Return the runtimes to publish.
 
     Args:
@@ -35,16 +35,16 @@ def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tupl
         GridError: An archive is not a runtime.
     """
     known = {platform.name for platform in PLATFORMS}  # an earlier version of VCDL had others
-    kept = [runtime for runtime in map(RuntimeFile.at, _kept(project)) if runtime.manifest.platform in known]
+    kept = [runtime for runtime in map(RuntimeFile.at, _list_runtimes(project)) if runtime.manifest.platform in known]
     # Later entries win: a given runtime replaces the kept one of its platform.
-    chosen = {kept_path(project, runtime): runtime for runtime in (*kept, *map(RuntimeFile.at, given))}
+    chosen = {runtime_path(project, runtime): runtime for runtime in (*kept, *map(RuntimeFile.at, given))}
     return tuple(runtime for path, runtime in sorted(chosen.items()) if path.stem not in without)
 
 
-def dropped(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
+def unwanted_runtimes(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
     """Return the kept runtimes that are no longer wanted."""
-    wanted_paths = {kept_path(project, runtime) for runtime in runtimes}
-    return [path for path in _kept(project) if path not in wanted_paths]
+    wanted_paths = {runtime_path(project, runtime) for runtime in runtimes}
+    return [path for path in _list_runtimes(project) if path not in wanted_paths]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def sizes(project: Path) -> list[Size]:
         GridError: A kept runtime cannot be read.
     """
     found = []
-    for path in _kept(project):
+    for path in _list_runtimes(project):
         manifest, size_bytes = ArchiveManifest.of(path), path.stat().st_size
         system = f"{manifest.platform}{', with a GPU' if manifest.gpu else ''}"
         found.append(Size(system, size_bytes, size_bytes + manifest.unpacked_bytes))
@@ -81,5 +81,5 @@ def most_bytes(project: Path) -> int:
     return max((size.disk_bytes for size in sizes(project)), default=0)
 
 
-def _kept(project: Path) -> list[Path]:
-    return sorted(kept_folder(project).glob(f"*{_SUFFIX}"))
+def _list_runtimes(project: Path) -> list[Path]:
+    return sorted(runtime_folder(project).glob(f"*{_SUFFIX}"))

@@ -10,7 +10,7 @@ from vcdl.boinc.server.settings import ServerSettings, settings_file
 from vcdl.errors import ServerError
 
 
-def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: str = "") -> ServerSettings:
+def read_settings(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: str = "") -> ServerSettings:
     """Return the settings of a project, read from its config.xml.
 
     Args:

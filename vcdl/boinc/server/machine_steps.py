@@ -95,7 +95,7 @@ def check_python(python: Path) -> None:
 
 def _add_host(line: str) -> None:
     """Add a line to the hosts file, writing in place: in a container that file cannot be replaced."""
-    with files.mapped(_HOSTS, "written"), _HOSTS.open("a+") as file:
+    with files.map_os_errors(_HOSTS, "written"), _HOSTS.open("a+") as file:
         file.seek(0)
         file.write(line if file.read().endswith("\n") else f"\n{line}")
 

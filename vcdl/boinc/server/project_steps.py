@@ -209,15 +209,15 @@ def close(settings: ServerSettings) -> None:
     Raises:
         ServerError: A mode cannot be set.
     """
-    for path, mode in _opened(settings):
+    for path, mode in _find_exposed_secrets(settings):
         system.own(path, settings.user, mode)
 
 
 def _is_closed(settings: ServerSettings) -> bool:
-    return settings.project.exists() and not _opened(settings)
+    return settings.project.exists() and not _find_exposed_secrets(settings)
 
 
-def _opened(settings: ServerSettings) -> list[tuple[Path, int]]:
+def _find_exposed_secrets(settings: ServerSettings) -> list[tuple[Path, int]]:
     """Return the secrets that too many users may read or write, with their proper modes; missing files are skipped."""
     modes = {settings.project / name: mode for name, mode in _SECRETS.items()}
     return [(path, mode) for path, mode in modes.items() if path.exists() and path.stat().st_mode & 0o777 & ~mode]

@@ -36,7 +36,7 @@ def reconcile(project: BoincProject, database: BoincDatabase) -> int:
             # The journals are newer than the database (decision 082), so they decide.
             still_open = set(kept_history(journal).advance().open)
         rows = WorkunitRows(database, path.name)
-        over = [name for name in rows.unfinished() if name not in still_open]
+        over = [name for name in rows.unfinished_names() if name not in still_open]
         rows.cancel(over, partial(has_arrived, project))
         count += len(over)
     return count

@@ -33,7 +33,9 @@ def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator
             lambda: not settings.project.exists(),
             lambda: shutil.rmtree(settings.project),
         )
-    yield ServerStep(f"settings in {ETC} removed", lambda: not _kept(settings), lambda: _forget(settings))
+    yield ServerStep(
+        f"settings in {ETC} removed", lambda: not _list_settings_files(settings), lambda: _forget(settings)
+    )
 
 
 def _units(settings: ServerSettings) -> list[Path]:
@@ -67,11 +69,11 @@ def _drop(settings: ServerSettings) -> None:
         system.sql(f"DROP USER {who}")
 
 
-def _kept(settings: ServerSettings) -> list[Path]:
+def _list_settings_files(settings: ServerSettings) -> list[Path]:
     return sorted(path for path in ETC.glob(f"{settings.name}.*") if path.name.partition(".")[0] == settings.name)
 
 
 def _forget(settings: ServerSettings) -> None:
     # The settings file last, because a repeated `uninstall` finds the project by it.
-    for path in sorted(_kept(settings), key=lambda path: path == settings.file):
+    for path in sorted(_list_settings_files(settings), key=lambda path: path == settings.file):
         path.unlink()

@@ -100,7 +100,7 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
 
 
 @contextmanager
-def fetched_for_a_while(vault: Vault, name: str, identity: Path | None) -> Iterator[Fetched]:
+def fetch_temporarily(vault: Vault, name: str, identity: Path | None) -> Iterator[Fetched]:
     """Yield a fetched backup, which is removed from this machine at the end of the block.
 
     Raises:
@@ -111,7 +111,7 @@ def fetched_for_a_while(vault: Vault, name: str, identity: Path | None) -> Itera
         yield fetch(vault, name, Path(folder) / name, identity)
 
 
-def kept_settings(fetched: Fetched, boinc: Path, python: Path) -> ServerSettings:
+def read_backup_settings(fetched: Fetched, boinc: Path, python: Path) -> ServerSettings:
     """Return the settings of the server that made a backup, adapted to this machine.
 
     Args:

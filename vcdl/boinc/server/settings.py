@@ -125,7 +125,7 @@ class ServerSettings:
         settings.check()
         return settings
 
-    def changed(self, wishes: Mapping[str, Any]) -> Self:
+    def with_changes(self, wishes: Mapping[str, Any]) -> Self:
         """Return the settings, changed by those of the operator's options that are not None."""
         return replace(self, **{key: value for key, value in wishes.items() if value is not None})
 
@@ -147,7 +147,7 @@ def is_address(host: str) -> bool:
     return True
 
 
-def installed(name: str | None = None) -> ServerSettings:
+def load_installed(name: str | None = None) -> ServerSettings:
     """Return the settings of a project of this machine; without a name, of the only one.
 
     Raises:

@@ -19,7 +19,7 @@ from vcdl.boinc.server import system
 from vcdl.boinc.server.backup import WORK, back_up
 from vcdl.boinc.server.machine_steps import link_command
 from vcdl.boinc.server.project_steps import close, doctor_step, install_step, restart_units
-from vcdl.boinc.server.settings import ServerSettings, installed
+from vcdl.boinc.server.settings import ServerSettings, load_installed
 from vcdl.boinc.server.steps import ServerStep, always, carry_out, file_step
 from vcdl.errors import ServerError
 from vcdl.files.children import python_command
@@ -37,7 +37,7 @@ start page, at which clients attach, and upgrade_db.php.
 """
 
 
-def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
+def upgrade(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
     """Upgrade, yielding lines, and undo the upgrade if the new version does not work.
 
     It is also undone if the doctor reports a failure afterwards.
@@ -53,7 +53,7 @@ def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Itera
     try:
         yield from carry_out(upgrade_steps(settings, source, boinc))
     except ServerError as error:
-        now = installed(settings.name)
+        now = load_installed(settings.name)
         # A switch writes the settings first, so they show whether there is anything to undo.
         if now.python == settings.python:
             raise
@@ -67,7 +67,7 @@ def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Itera
 def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[ServerStep]:
     """Yield the steps to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
     folder = _folder(source)
-    new = switched(settings, folder / "bin" / "python", boinc or settings.boinc)
+    new = with_new_version(settings, folder / "bin" / "python", boinc or settings.boinc)
     yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source, settings.python))
     # Checked with the new version, before the backup and the switch, because a job that it cannot read would make no
     # progress afterwards.
@@ -78,7 +78,7 @@ def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> 
     yield from switch_steps(new)
 
 
-def switched(settings: ServerSettings, python: Path, boinc: Path) -> ServerSettings:
+def with_new_version(settings: ServerSettings, python: Path, boinc: Path) -> ServerSettings:
     """Return the settings with another VCDL, and with the present one as the version before."""
     before = settings.python_before if settings.python == python else settings.python
     return replace(settings, python=python, python_before=before, boinc=boinc)
@@ -120,7 +120,7 @@ def _make(folder: Path, source: str, before: Path) -> None:
     pip = python_command("pip", python=folder / "bin/python")
     # Most packages are the same in both versions. Links take 13 s for 2.9 GB, instead of pip's four to ten minutes
     # (docs/measured/server.md).
-    if shared(before.parent.parent, folder):
+    if link_packages(before.parent.parent, folder):
         system.run(*pip, "uninstall", "--quiet", "--yes", "vcdl")  # otherwise pip keeps one of the same number
     system.run(*pip, "install", "--quiet", f"{source}[{','.join(_extras())}]")
     system.run(folder / "bin/vcdl", "--version")
@@ -128,7 +128,7 @@ def _make(folder: Path, source: str, before: Path) -> None:
     (folder / _MARK).touch()
 
 
-def shared(before: Path, folder: Path) -> bool:
+def link_packages(before: Path, folder: Path) -> bool:
     """Link the packages of another virtual environment of the same Python into a new one.
 
     pip replaces files and never writes into them, so the environments stay independent.

@@ -12,7 +12,7 @@ from vcdl.data.readers.table_file import (
     as_number,
     counts_up,
     is_date,
-    opened_table,
+    open_table,
     table_files,
     twice_cure,
 )
@@ -141,7 +141,7 @@ def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
     """
     columns: list[ColumnFacts] = []
     for file in table_files(path):
-        with opened_table(file, header=header) as table:
+        with open_table(file, header=header) as table:
             if len(set(table.schema.names)) < len(table.schema.names):
                 twice = next(name for name, count in Counter(table.schema.names).items() if count > 1)
                 raise DataError(f"{file.name} has two columns of one name: {twice_cure(twice)}")
@@ -248,7 +248,7 @@ def notes_of(path: Path, *, header: bool = True) -> Iterator[str]:
         DataError: The table is invalid.
     """
     for file in table_files(path):
-        with opened_table(file, header=header) as table:
+        with open_table(file, header=header) as table:
             largest = table.largest_group_bytes
         if largest > _LARGE_GROUP_BYTES:
             yield (

@@ -12,7 +12,7 @@ import numpy as np
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, VcdlError
 from vcdl.job.reader import Block, Reader, as_key
-from vcdl.job.users_function import failed, users_function
+from vcdl.job.users_function import user_code_error, users_function
 from vcdl.wire.task import Task
 
 
@@ -27,7 +27,7 @@ class GeneratorReader(Reader):
             try:
                 batches = iter(function())
             except (Exception, SystemExit) as error:  # the user's own code
-                raise failed(name, error, DataError) from error
+                raise user_code_error(name, error, DataError) from error
         kind: tuple[Any, ...] | None = None
         place = 0
         while (batch := _next(name, batches)) is not None:
@@ -52,7 +52,7 @@ def _next(name: str, batches: Iterator[Any]) -> Any:
     except VcdlError:
         raise
     except (Exception, SystemExit) as error:  # the user's own code, and each library's
-        raise failed(name, error, DataError) from error
+        raise user_code_error(name, error, DataError) from error
 
 
 def _block(name: str, batch: Any, *, has_labels: bool) -> Block:

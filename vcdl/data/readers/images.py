@@ -15,7 +15,7 @@ from pydantic import PlainValidator
 
 from vcdl.data.readers.columns import LABELS
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import UNKNOWN, Table, as_labels, opened_table, table_files
+from vcdl.data.readers.table_file import UNKNOWN, Table, as_labels, open_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -120,7 +120,7 @@ class ImagesReader(Reader):
                     # The threads decode into one array, so that a block needs no copy when all of its pictures are
                     # good.
                     pixels = np.empty((len(some), *size, self._channels), np.uint8)
-                    begun.append((pixels, pool.map(partial(self._tried, prepare), some, pixels), some))
+                    begun.append((pixels, pool.map(partial(self._try_prepare, prepare), some, pixels), some))
                 if begun and (len(begun) > 1 or some is None):
                     pixels, made, of = begun.pop(0)
                     ready = [(place, file) for place, file in enumerate(made) if file is not None]
@@ -138,7 +138,7 @@ class ImagesReader(Reader):
         unreadable, jpegs = [], 0
         for file, _ in pictures:
             try:
-                with Image.open(_opened(file), formats=_FORMATS) as opened:
+                with Image.open(_open(file), formats=_FORMATS) as opened:
                     lies = opened.getexif().get(_ORIENTATION, 1) > 4  # a phone that was held upright
                     sizes[(opened.width, opened.height) if lies else (opened.height, opened.width)] += 1
                     jpegs += opened.format == "JPEG"
@@ -194,21 +194,21 @@ class ImagesReader(Reader):
         files = self._tables(self.parts["train"])
         if not files:
             return ()
-        with opened_table(files[0]) as opened:
+        with open_table(files[0]) as opened:
             return opened.class_names(self.columns[1])
 
     def _each(self, path: Path) -> Iterator[_Picture]:
         files = self._tables(path)
-        return self._embedded(files) if files else iter(self.pictures(path))
+        return self._read_embedded(files) if files else iter(self.pictures(path))
 
     def _tables(self, path: Path) -> list[Path]:
         """Return the tables in a folder that contain pictures, as those of Hugging Face's datasets do; usually none."""
         is_asked = self.table is None and path.is_dir()
         return sorted(file for file in path.iterdir() if file.suffix in (".arrow", ".parquet")) if is_asked else []
 
-    def _embedded(self, files: list[Path]) -> Iterator[_Picture]:
+    def _read_embedded(self, files: list[Path]) -> Iterator[_Picture]:
         for file in files:
-            with opened_table(file) as opened:
+            with open_table(file) as opened:
                 # Labels of Hugging Face's sets are numbers of names that the metadata list. Without them the numbers
                 # are the names.
                 names = opened.class_names(self.columns[1])
@@ -237,7 +237,7 @@ class ImagesReader(Reader):
         table = folder / name
         found: list[tuple[Path, str]] = []
         for file in table_files(table):
-            with opened_table(file) as opened:
+            with open_table(file) as opened:
                 found += [(folder / str(path), str(label)) for path, label in self._rows(file, opened)]
         for path, _ in found:  # a table may come from others, and what it names goes to all hosts
             if ".." in path.parts or not path.is_relative_to(folder):
@@ -251,7 +251,7 @@ class ImagesReader(Reader):
     def _channels(self) -> int:
         return 3 if self.colour == "rgb" else 1
 
-    def _tried(self, prepare: _Prepare, picture: _Picture, pixels: Array) -> bytes | None:
+    def _try_prepare(self, prepare: _Prepare, picture: _Picture, pixels: Array) -> bytes | None:
         """Return the sample that `prepare` makes of a file; None if it is unreadable and skipped.
 
         Raises:
@@ -286,7 +286,7 @@ class ImagesReader(Reader):
         from PIL import Image
 
         mode = "RGB" if self.colour == "rgb" else "L"
-        content = _opened(file)
+        content = _open(file)
         with Image.open(content, formats=_FORMATS) as opened:
             is_plain = opened.format == "JPEG" and opened.mode == mode and opened.size == pixels.shape[1::-1]
             # A client decodes without looking at the orientation, so a file travels unchanged only if it needs none.
@@ -302,7 +302,7 @@ class ImagesReader(Reader):
 
         mode = "RGB" if self.colour == "rgb" else "L"
         height, width = size
-        with Image.open(_opened(file), formats=_FORMATS) as opened:
+        with Image.open(_open(file), formats=_FORMATS) as opened:
             if opened.format == "JPEG" and self.size is not None:
                 opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
             if opened.mode.startswith(("I", "F")):  # Pillow would clip larger values to 255
@@ -341,7 +341,7 @@ def picture_table_keys(folder: Path, label: str | None) -> dict[str, Any]:
     # With several tables in the folder it would be a guess which one names the pictures.
     if len(tables) != 1:
         return {}
-    with opened_table(tables[0]) as opened:
+    with open_table(tables[0]) as opened:
         names = opened.schema.names
         first: dict[str, list[Any]] = next(
             (batch.slice(0, _LOOKED_AT).to_pydict() for batch in opened.batches(names, {})), {}
@@ -368,7 +368,7 @@ def _pair(raw: Any) -> tuple[str, str]:
     return raw[0], raw[1]
 
 
-def _opened(file: _File) -> io.BytesIO:
+def _open(file: _File) -> io.BytesIO:
     return io.BytesIO(file.data if isinstance(file, _Embedded) else file.read_bytes())
 
 
@@ -378,7 +378,7 @@ def _first_size(path: Path, files: Iterator[_File]) -> tuple[int, int]:
 
     for file in files:
         try:
-            with Image.open(_opened(file), formats=_FORMATS) as opened:
+            with Image.open(_open(file), formats=_FORMATS) as opened:
                 picture = ImageOps.exif_transpose(opened)
                 return picture.height, picture.width
         except Exception:  # it is reported when all are decoded

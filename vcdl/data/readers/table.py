@@ -17,7 +17,7 @@ from vcdl.data.readers.table_file import (
     is_date,
     is_number,
     list_width,
-    opened_table,
+    open_table,
     samples_in,
     table_files,
     twice_cure,
@@ -98,13 +98,13 @@ class TableReader(Reader):
     def class_names(self) -> tuple[str, ...]:
         if self.label is None or len(self.label) > 1:
             return ()
-        with opened_table(table_files(self.parts["train"])[0], header=self.header) as table:
+        with open_table(table_files(self.parts["train"])[0], header=self.header) as table:
             return table.class_names(self.label[0])
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         place = 0
         for file in table_files(path):
-            with opened_table(file, header=self.header) as table:
+            with open_table(file, header=self.header) as table:
                 schema = _Columns(self, file, table.schema, task)
                 skips = 0
                 # Rows of a file are samples only if none of them is dropped. Otherwise, and where the count is unknown,
@@ -128,11 +128,11 @@ class TableReader(Reader):
         pa = arrow()
         parts: list[Any] = []
         for file in table_files(path):
-            with opened_table(file, header=self.header) as table:
+            with open_table(file, header=self.header) as table:
                 schema = _Columns(self, file, table.schema, task)
                 kind = schema.type_of(by)
                 for batch in table.batches([*schema.used, by], {**schema.types, by: kind}, 0, schema.listed):
-                    kept, values = schema.kept(batch), batch.column(len(schema.used))
+                    kept, values = schema.complete_rows(batch), batch.column(len(schema.used))
                     if values.null_count:
                         raise DataError(f"{file.name}: data > by: {by} has missing values: fill them, or drop the rows")
                     if parts and values.type != parts[0].type:
@@ -168,7 +168,7 @@ class _Columns:
         names = list(self._arrow_types)
         if reader.label is None and task != "autoencoder":
             raise DataError(
-                f"{self._name} has the columns {_listed(names)}: say which one is the label, "
+                f"{self._name} has the columns {_join_names(names)}: say which one is the label, "
                 f"data > from: {{path: {self._name}, label: …}}"
             )
         self._label = reader.label or ()
@@ -195,7 +195,7 @@ class _Columns:
                 f"{self._name} has no feature column: each is the label or in data > from > leave_out; leave fewer out"
             )
         if twice := [column for column in self.used if names.count(column) > 1]:
-            raise DataError(f"{self._name} has two columns {_shown(twice[0])}: {twice_cure(twice[0])}")
+            raise DataError(f"{self._name} has two columns {_display_name(twice[0])}: {twice_cure(twice[0])}")
 
     def type_of(self, column: str) -> Any:
         """Return the type of any column. Raises DataError if there is none of this name."""
@@ -261,7 +261,7 @@ class _Columns:
             block = self._block(batch)
             if not (_has_nan(block.x) or _has_nan(block.y)):  # else it is looked at column by column
                 return block
-        kept = self.kept(batch)
+        kept = self.complete_rows(batch)
         if kept is not None and not kept.true_count:
             return Block(np.empty((0, 1)), None)
         return self._block(batch if kept is None else batch.filter(kept))
@@ -273,7 +273,7 @@ class _Columns:
             x = self._matrix(batch)
         return Block(x, self._labels(batch))
 
-    def kept(self, batch: Any) -> Any:
+    def complete_rows(self, batch: Any) -> Any:
         """Return a mask of the rows that have all their values, or None if all do.
 
         Raises:
@@ -291,7 +291,7 @@ class _Columns:
                 if not self._reader.drops(column):
                     if pa.types.is_null(self._arrow_types[column]):
                         raise DataError(
-                            f"{self._name}: column {_shown(column)} holds no value in its first rows: leave it "
+                            f"{self._name}: column {_display_name(column)} holds no value in its first rows: leave it "
                             f"out, data > from > leave_out: [{column!r}]"
                         )
                     what = "one of its categories" if column in self._listed else "its median, say"
@@ -381,7 +381,7 @@ class _Columns:
             is_named = column.lower() in _INDEX_NAMES and not arrow().types.is_null(self._arrow_types[column])
             if is_named or (len(values) >= _FEWEST_OF_INDEX and counts_up(values, 0)):
                 raise DataError(
-                    f"{self._name}: column {_shown(column)} only counts the rows: leave it out, "
+                    f"{self._name}: column {_display_name(column)} only counts the rows: leave it out, "
                     f"data > from > leave_out: [{column!r}], or list all columns in data > from > columns"
                 )
 
@@ -390,9 +390,9 @@ def _has_nan(numbers: Array | None) -> bool:
     return numbers is not None and numbers.dtype.kind == "f" and bool(np.isnan(numbers).any())
 
 
-def _shown(column: str) -> str:
+def _display_name(column: str) -> str:
     return column or "(without a name)"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:12]) + (f", … ({len(names)})" if len(names) > 12 else "")

@@ -80,7 +80,7 @@ def samples_in(file: Path, *, header: bool = True) -> int:
         FileUnavailable: It cannot be read now.
     """
     if file.suffix.lower() not in (".csv", ".tsv"):
-        with opened_table(file) as table:
+        with open_table(file) as table:
             return sum(map(len, table.batches([], {}))) if table.rows is None else table.rows
     with file.open("rb") as opened:
         begin = opened.read(2**20)
@@ -141,11 +141,11 @@ class Table:
         with _errors(self._file):
             if self.rows is not None:
                 batches, skips = self._of_parquet(columns, skips)
-                self._ahead = batches = ahead(map(_checked, batches))
+                self._ahead = batches = ahead(map(_check_batch, batches))
             elif self._file.suffix.lower() == _ARROW:
-                batches = (piece for batch in self._opened for piece in _pieces(_checked(batch.select(columns))))
+                batches = (piece for batch in self._opened for piece in _pieces(_check_batch(batch.select(columns))))
             else:
-                batches = _opened_csv(self._file, types, columns, values, header=self._has_header)
+                batches = _open_csv(self._file, types, columns, values, header=self._has_header)
             for batch in map(_plain, batches):
                 yield batch.slice(min(skips, len(batch))) if skips else batch
                 skips = max(0, skips - len(batch))
@@ -179,7 +179,7 @@ def _plain(batch: Any) -> Any:
     return batch if plain.equals(batch.schema) else batch.cast(plain)
 
 
-def _checked(batch: Any) -> Any:
+def _check_batch(batch: Any) -> Any:
     """Return a batch after checking its offsets and texts, which pyarrow does not do. Raises ArrowInvalid."""
     batch.validate(full=True)
     return batch
@@ -193,7 +193,7 @@ def _pieces(batch: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
+def open_table(file: Path, *, header: bool = True) -> Iterator[Table]:
     """Open a file of a table.
 
     Args:
@@ -209,7 +209,7 @@ def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
         if not file.stat().st_size:
             raise DataError(f"{file.name} is empty: write it again")
         if file.suffix.lower() == _ARROW:
-            opened = _opened_arrow(file)
+            opened = _open_arrow(file)
         elif file.suffix.lower() in _PARQUET:
             # pre_buffer would read a whole row group at once, which may be larger than memory. The checksums of pages
             # find damage that decodes without an error.
@@ -218,7 +218,7 @@ def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
             refuse_utf_16(file)
-            opened = _opened_csv(file, {}, None, (), header=header)
+            opened = _open_csv(file, {}, None, (), header=header)
             # Without this check the first sample would silently become the names of the columns.
             if header and _are_values(opened.schema.names):
                 opened.close()
@@ -249,7 +249,7 @@ def refuse_utf_16(file: Path) -> None:
             )
 
 
-def _opened_arrow(file: Path) -> Any:
+def _open_arrow(file: Path) -> Any:
     mapped = arrow().memory_map(str(file))
     try:
         return arrow().ipc.open_stream(mapped)
@@ -259,7 +259,7 @@ def _opened_arrow(file: Path) -> Any:
         return arrow().RecordBatchReader.from_batches(opened.schema, batches)
 
 
-def _opened_csv(
+def _open_csv(
     file: Path, types: Mapping[str, Any], columns: Sequence[str] | None, values: Collection[str], *, header: bool
 ) -> Any:
     csv = arrow().csv

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcdl.data.readers.columns import columns_of, label_role, likeliest_label
-from vcdl.data.readers.table_file import arrow, is_table, opened_table, table_files
+from vcdl.data.readers.table_file import arrow, is_table, open_table, table_files
 from vcdl.errors import DataError, nearest
 
 
@@ -45,7 +45,7 @@ def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
     types = {target.name: arrow().string(), text.name: arrow().string()}
     with output.open("w", encoding="utf-8") as lines:
         for file in table_files(path):
-            with opened_table(file) as table:
+            with open_table(file) as table:
                 for batch in table.batches(list(types), types):
                     pairs = zip(*(batch.column(name).to_pylist() for name in types), strict=True)
                     lines.writelines(

@@ -45,7 +45,7 @@ class TextReader(Reader):
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         if self.lines:
-            yield from self._labelled_lines(path, begin)
+            yield from self._read_labelled_lines(path, begin)
             return
         if task != "sequence":
             raise DataError(
@@ -131,7 +131,7 @@ class TextReader(Reader):
                 )
             yield places.astype(np.int32)
 
-    def _labelled_lines(self, path: Path, begin: int) -> Iterator[Block]:
+    def _read_labelled_lines(self, path: Path, begin: int) -> Iterator[Block]:
         number = place = 0
         tokens = None if self.tokenizer is None else _tokens(self.tokenizer, self.window)
         for lines in _lines(path):
@@ -149,9 +149,9 @@ class TextReader(Reader):
                     labels.append(label.strip())
                     texts.append(text)
             if texts:
-                yield Block(self._padded(texts, tokens), np.array(labels))
+                yield Block(self._pad(texts, tokens), np.array(labels))
 
-    def _padded(self, texts: list[str], tokens: Tokens | PresetTokens | None) -> Array:
+    def _pad(self, texts: list[str], tokens: Tokens | PresetTokens | None) -> Array:
         """Return the first `window` units of texts, shape (n, window)."""
         padding = 0 if tokens is None else tokens.padding
         rows: list[Array]

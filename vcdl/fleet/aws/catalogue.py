@@ -62,7 +62,7 @@ class Catalogue:
         wanted = {"LocationType": "availability-zone", "Filters": filters}
         offers = self._region.all_of("describe_instance_type_offerings", "InstanceTypeOfferings", **wanted)
         places = {(offer["InstanceType"], offer["Location"]) for offer in offers}
-        allowed = {kind.name: kind for kind in self._allowed({name for name, _ in places})}
+        allowed = {kind.name: kind for kind in self._allowed_types({name for name, _ in places})}
         return {
             Pool("aws", name, self._region.name, zone, subnets[zone]): allowed[name]
             for name, zone in sorted(places)
@@ -76,10 +76,12 @@ class Catalogue:
             FleetError: AWS does not know a type.
         """
         for some in batches(sorted(set(names) - self._known.keys())):
-            self._known |= {item["InstanceType"]: self._type_of(item) for item in self._described(InstanceTypes=some)}
+            self._known |= {
+                item["InstanceType"]: self._type_of(item) for item in self._describe_types(InstanceTypes=some)
+            }
         return self._known
 
-    def _allowed(self, offered: Iterable[str]) -> list[InstanceType]:
+    def _allowed_types(self, offered: Iterable[str]) -> list[InstanceType]:
         """Return the spot types that can boot the image: listed and offered ones, or all that meet the requirements."""
         filters = [
             filter_by("supported-usage-class", "spot"),
@@ -90,12 +92,12 @@ class Catalogue:
         requirements = self._settings.instances.requirements
         if requirements is None:
             # Ask only for offered names: AWS refuses the call for an unknown one.
-            described = (self._described(InstanceTypes=some, Filters=filters) for some in batches(sorted(offered)))
+            described = (self._describe_types(InstanceTypes=some, Filters=filters) for some in batches(sorted(offered)))
             return [self._type_of(item) for items in described for item in items]
         # Do not restrict this to current types: AWS counts m5 and c5, whose spot pools are large, as a previous
         # generation.
         filters.append(filter_by("bare-metal", "false"))
-        items = [item for item in self._described(Filters=filters) if _makers(item) <= {"NVIDIA"}]  # CUDA's
+        items = [item for item in self._describe_types(Filters=filters) if _makers(item) <= {"NVIDIA"}]  # CUDA's
         kinds = [self._type_of(item) for item in items]
         return [kind for kind in kinds if requirements.met_by(kind.vcpus, kind.memory_gb, kind.gpus)]
 
@@ -104,7 +106,7 @@ class Catalogue:
         gpus = sum(gpu.get("Count", 0) for gpu in item.get("GpuInfo", {}).get("Gpus", ()))
         return InstanceType(name, item["VCpuInfo"]["DefaultVCpus"], memory_gb, gpus, working_share(name))
 
-    def _described(self, **which: Any) -> Iterator[Answer]:
+    def _describe_types(self, **which: Any) -> Iterator[Answer]:
         return self._region.all_of("describe_instance_types", "InstanceTypes", **which)
 
     def _subnet_of_zone(self) -> Mapping[str, str]:

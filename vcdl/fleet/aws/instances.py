@@ -8,7 +8,7 @@ from typing import Any
 from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.region import NOT_FOUND, Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import KEEPER_TAG, LAUNCH_TAG, LEASE_TAG, MARKET_TAG, asked, lease_of, raise_first
+from vcdl.fleet.provider import KEEPER_TAG, LAUNCH_TAG, LEASE_TAG, MARKET_TAG, ask_all, lease_of, raise_first
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
@@ -51,12 +51,12 @@ class AwsPlace:
         Raises:
             CloudRefusal: AWS refuses the call, or cannot be reached.
         """
-        items = self._described(fleet_filter(self._fleet))
+        items = self._describe_instances(fleet_filter(self._fleet))
         # AWS removes the tags of a terminated instance within minutes, but describes it by id for about an hour. Only
         # that shows how it ended.
         lost = self.live.difference(item["InstanceId"] for item in items)
         for ids in batches(sorted(lost)):
-            items += self._described(filter_by("instance-id", *ids))
+            items += self._describe_instances(filter_by("instance-id", *ids))
         found = self._read(items)
         self.live = frozenset(instance.id for instance in found if instance.state is not InstanceState.GONE)
         return found
@@ -67,7 +67,7 @@ class AwsPlace:
         Raises:
             CloudRefusal: AWS refuses the call, or cannot be reached.
         """
-        return self._read(self._described(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
+        return self._read(self._describe_instances(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
 
     def lease(self, ids: Iterable[str], marks: Mapping[str, str]) -> None:
         """Write the lease on instances; a missing one is no error.
@@ -110,10 +110,10 @@ class AwsPlace:
             try:
                 call(some)
             except CloudRefusal:
-                refusals |= asked(some, lambda id: call([id]))[1]
+                refusals |= ask_all(some, lambda id: call([id]))[1]
         raise_first({id: it for id, it in refusals.items() if it.code not in NOT_FOUND})
 
-    def _described(self, *filters: Mapping[str, Any]) -> list[Answer]:
+    def _describe_instances(self, *filters: Mapping[str, Any]) -> list[Answer]:
         return list(self.region.all_of("describe_instances", "Reservations[].Instances[]", Filters=filters))
 
     def _read(self, items: Iterable[Answer]) -> tuple[Instance, ...]:

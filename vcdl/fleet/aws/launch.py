@@ -16,7 +16,7 @@ from typing import Any
 from vcdl.fleet.aws.catalogue import Image
 from vcdl.fleet.aws.region import ALREADY_EXISTS, Answer, AwsRegion, kind_of, tag_specifications
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.machine.cloud_init import compressed
+from vcdl.fleet.machine.cloud_init import compress
 from vcdl.fleet.provider import LAUNCH_TAG, MARKET_TAG, LaunchResult, ProviderProblem
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line, unless
 from vcdl.fleet.settings import FleetSettings
@@ -152,7 +152,7 @@ class RegionalLaunch:
         tagged = ("network-interface", *(() if self._on_demand else ("spot-instances-request",)))
         return {
             "ImageId": image.id,
-            "UserData": base64.b64encode(compressed(self.user_data)).decode(),
+            "UserData": base64.b64encode(compress(self.user_data)).decode(),
             "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
             "NetworkInterfaces": [{**interface, **({"Groups": groups} if groups else {})}],
             # The agent reads notices and the drain mark there; a hop limit of 1 keeps containers and proxies out.

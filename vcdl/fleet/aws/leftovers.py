@@ -62,15 +62,15 @@ def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftov
     for kind in _KINDS:
         ours = {one.id: one for one in leftovers if one.noun == kind.noun}
         # Try one call for many first. AWS refuses the whole list for one bad id, and then each is removed separately.
-        if kind.takes_list and all(_refused(region, kind, some) is None for some in batches(ours)):
+        if kind.takes_list and all(_remove(region, kind, some) is None for some in batches(ours)):
             continue
         for id, one in ours.items():
-            if _refused(region, kind, [id] if kind.takes_list else id) is ProblemKind.NOT_AUTHORISED:
+            if _remove(region, kind, [id] if kind.takes_list else id) is ProblemKind.NOT_AUTHORISED:
                 denied.append(one)
     return frozenset(denied)
 
 
-def _refused(region: AwsRegion, kind: _Kind, value: str | list[str]) -> ProblemKind | None:
+def _remove(region: AwsRegion, kind: _Kind, value: str | list[str]) -> ProblemKind | None:
     """Return why AWS refuses to remove something, or None if it accepts.
 
     The next listing of the sweep shows what still exists.

@@ -24,7 +24,7 @@ from vcdl.fleet.provider import (
     ProviderProblem,
     SweepPace,
     TagScan,
-    asked,
+    ask_all,
     missing_units,
     raise_first,
 )
@@ -188,8 +188,8 @@ class AwsProvider(Provider):
     def _ask(
         self, places: Sequence[AwsPlace], question: Callable[[AwsPlace], Answer]
     ) -> tuple[dict[AwsPlace, Answer], dict[AwsPlace, CloudRefusal]]:
-        """Query places as `asked` does, omitting regions outside the file that the account may not use."""
-        answers, refusals = asked(places, question)
+        """Query places as `ask_all` does, omitting regions outside the file that the account may not use."""
+        answers, refusals = ask_all(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
         # An account or a policy may close regions that the fleet never used. That is no reason to warn in each pass.
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}

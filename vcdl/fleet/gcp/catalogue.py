@@ -66,7 +66,7 @@ class MachineCatalogue:
             FleetError: The region is unknown.
         """
         if region not in self._zones:
-            answer = self._asked("regions.get", region=region)
+            answer = self._get_or_none("regions.get", region=region)
             if answer is None:
                 raise FleetError(
                     f"places > region: Compute Engine has no region {region}; expected one such as us-central1"
@@ -83,7 +83,7 @@ class MachineCatalogue:
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
             # Compute Engine knows the machine without the GPU that is added to it.
-            described = self._asked("machine_types.get", zone=zone, machine_type=parsed.machine)
+            described = self._get_or_none("machine_types.get", zone=zone, machine_type=parsed.machine)
             self._types[zone, name] = None if described is None else _instance_type(described, name, parsed.gpus)
         return self._types[zone, name]
 
@@ -93,15 +93,17 @@ class MachineCatalogue:
         zones = dict.fromkeys(zone for place in places for zone in place.zones or known)
         if unknown := [zone for zone in zones if zone not in known]:
             raise FleetError(f"places > zones: {region} has no zone {', '.join(unknown)}; it has {', '.join(known)}")
-        return {Pool("gcp", type.name, region, zone): type for zone in zones for type in self._allowed(zone, settings)}
+        return {
+            Pool("gcp", type.name, region, zone): type for zone in zones for type in self._allowed_types(zone, settings)
+        }
 
-    def _allowed(self, zone: str, settings: FleetSettings) -> list[InstanceType]:
+    def _allowed_types(self, zone: str, settings: FleetSettings) -> list[InstanceType]:
         requirements = settings.instances.requirements
         if requirements is None:
             asked = [self.type(zone, name) for name in settings.instances.types]
             return [type for type in asked if type is not None]
         allowed = []
-        for described in self._connection.listed("machine_types.list", zone=zone):
+        for described in self._connection.list_all("machine_types.list", zone=zone):
             type = _instance_type(described, described.name)
             # Shared cores are throttled; the image and the client's programs are for x86.
             fits = not described.is_shared_cpu and described.architecture != "ARM64"
@@ -111,7 +113,7 @@ class MachineCatalogue:
                 self._types[zone, type.name] = type
         return allowed
 
-    def _asked(self, method: str, **which: str) -> Any:
+    def _get_or_none(self, method: str, **which: str) -> Any:
         """Return a resource, or None if nothing has that name."""
         with unless(NOT_FOUND):
             return self._connection.call(method, **which)

@@ -66,7 +66,7 @@ class Connection:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
         """
         kind, _, name = method.partition(".")
-        with _mapped():
+        with _map_errors():
             if kind not in self._clients:
                 # Use one client per kind of resource, as the library requires. Clients are kept, because each opens a
                 # connection and gets a token.
@@ -82,24 +82,24 @@ class Connection:
         if date := response.headers.get("Date"):
             self.clock_offset_s = parsedate_to_datetime(date).timestamp() - time.time()
 
-    def listed(self, method: str, **request: Any) -> list[Any]:
+    def list_all(self, method: str, **request: Any) -> list[Any]:
         """Return all pages of a list.
 
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
         """
         pages = self.call(method, **request)
-        with _mapped():
+        with _map_errors():
             return list(pages)
 
-    def listed_by_zone(self, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+    def list_by_zone(self, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
         """Return the filtered `instances` or `disks` as (zone, resource), and why zones are unreachable.
 
         Raises:
             CloudRefusal: Compute Engine refuses the list, or cannot be reached.
         """
         found, away = [], {}
-        for scope, resources in self.listed(f"{kind}.aggregated_list", filter=wanted):
+        for scope, resources in self.list_all(f"{kind}.aggregated_list", filter=wanted):
             zone = scope.removeprefix("zones/")
             # Otherwise an unreachable zone looks like an empty one, and its machines would count as preempted.
             if resources.warning.code == "UNREACHABLE":
@@ -154,13 +154,13 @@ def _options(endpoint: str | None) -> dict[str, Any]:
 
     if endpoint:
         return {"client_options": ClientOptions(api_endpoint=endpoint), "credentials": AnonymousCredentials()}
-    with _mapped():
+    with _map_errors():
         credentials, _ = default(scopes=[_SCOPE])
     return {"credentials": credentials}
 
 
 @contextmanager
-def _mapped() -> Iterator[None]:
+def _map_errors() -> Iterator[None]:
     """Convert every exception of the client library, and of the libraries below it, to a CloudRefusal."""
     import requests
     from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError

@@ -59,7 +59,7 @@ class GcpInstances:
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
         """
-        machines, self.away = self._connection.listed_by_zone("instances", wanted)
+        machines, self.away = self._connection.list_by_zone("instances", wanted)
         shown = {(one := self._instance(zone, machine)).id: (one, machine.id) for zone, machine in machines}
         self._seen |= shown
         return tuple(instance for instance, _ in shown.values())
@@ -75,20 +75,22 @@ class GcpInstances:
         now_s = self._clock()
         # A machine in an unreachable zone is not gone; it is only not listed.
         for id in [id for id in self._seen if id not in ids and id.split("/")[0] not in self.away]:
-            self._gone[id] = self._ended(id, InstanceState.GONE), now_s
+            self._gone[id] = self._with_ending(id, InstanceState.GONE), now_s
             del self._seen[id]
         self._gone = {id: one for id, one in self._gone.items() if now_s - one[1] < _REMEMBERED_S}
         return (
-            *(one if one.is_live else self._ended(one.id, one.state) for one in shown),
+            *(one if one.is_live else self._with_ending(one.id, one.state) for one in shown),
             *(instance for instance, _ in self._gone.values()),
         )
 
-    def _ended(self, id: str, state: InstanceState) -> Instance:
+    def _with_ending(self, id: str, state: InstanceState) -> Instance:
         seen, number = self._seen[id]
         # Its own time stamps show this; the operations would only show a deletion by us.
         if seen.ending is Ending.GAVE_UP:
             return replace(seen, state=state)
-        operations = self._connection.listed("zone_operations.list", zone=seen.pool.zone, filter=f"targetId = {number}")
+        operations = self._connection.list_all(
+            "zone_operations.list", zone=seen.pool.zone, filter=f"targetId = {number}"
+        )
         for type, ending in _ENDINGS.items():
             for operation in operations:
                 if operation.operation_type == type:

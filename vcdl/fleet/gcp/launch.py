@@ -14,7 +14,7 @@ from vcdl.fleet.gcp.catalogue import MachineCatalogue, MachineName
 from vcdl.fleet.gcp.connection import Connection, errors_of
 from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.machine.cloud_init import compressed
+from vcdl.fleet.machine.cloud_init import compress
 from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG, LaunchResult, ProviderProblem, missing_units
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings, Unit
@@ -79,7 +79,7 @@ def metadata_items(user_data: str, marks: Mapping[str, str] | None = None) -> li
 
     It contains the user data in base64, as cloud-init expects it, and the lease, and blocks the project's SSH keys.
     """
-    text = base64.b64encode(compressed(user_data)).decode("ascii")
+    text = base64.b64encode(compress(user_data)).decode("ascii")
     items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE", **(marks or {})}
     return [{"key": key, "value": value} for key, value in items.items()]
 
@@ -210,16 +210,16 @@ class BulkLaunch:
         problems: list[ProviderProblem] = []
         wanted = f'operationGroupId = "{operation.operation_group_id}"'
         for zone in group.zones:
-            for insert in self.connection.listed("zone_operations.list", zone=zone, filter=wanted):
+            for insert in self.connection.list_all("zone_operations.list", zone=zone, filter=wanted):
                 for error, kind, words in errors_of(insert):
-                    problems += [ProviderProblem(pool, kind, words) for pool in _blamed(group, zone, error)]
+                    problems += [ProviderProblem(pool, kind, words) for pool in _blamed_pools(group, zone, error)]
         if not problems:
             problems = [it for _, kind, words in errors_of(operation) for it in group.problems(kind, words)]
         # Return at least one problem: otherwise the pools would have no cooldown and be asked again immediately.
         return problems or group.problems(ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
 
 
-def _blamed(group: Group, zone: str, error: Any) -> Iterator[Pool]:
+def _blamed_pools(group: Group, zone: str, error: Any) -> Iterator[Pool]:
     """Return the pools of a zone that an error concerns: those of its type if it names one."""
     type = next((it.error_info.metadatas.get("vmType", "") for it in error.error_details), "")
     return (pool for pool in group.pools if pool.zone == zone and type in ("", pool.type.split("+")[0]))

@@ -22,7 +22,7 @@ from vcdl.fleet.provider import (
     Provider,
     SweepPace,
     TagScan,
-    asked,
+    ask_all,
     raise_first,
 )
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, unless
@@ -103,24 +103,24 @@ class GcpProvider(Provider):
     def lease(self, ids: Sequence[str], until_s: float) -> None:
         """Write the lease into each machine's metadata."""
         marks = self.marks(until_s)
-        raise_first(asked(ids, lambda id: self._mark(id, marks))[1])
+        raise_first(ask_all(ids, lambda id: self._mark(id, marks))[1])
 
     def console(self, id: str) -> str:
-        return str(self._connection.call("instances.get_serial_port_output", **_named(id)).contents)
+        return str(self._connection.call("instances.get_serial_port_output", **_parse_id(id)).contents)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Delete machines with their disks.
 
         A refusal does not stop the others; the first one is raised at the end.
         """
-        raise_first(asked(ids, self._delete)[1])
+        raise_first(ask_all(ids, self._delete)[1])
 
     def look(self, every_fleet: bool = False) -> TagScan:
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
         if self._inserts:  # before the machines are listed, so that those of an insert that has just ended are seen
             self._inserts &= self._inserts_under_way()
-        machines, away = self._connection.listed_by_zone("instances", ours)
-        disks, _ = self._connection.listed_by_zone("disks", ours)
+        machines, away = self._connection.list_by_zone("instances", ours)
+        disks, _ = self._connection.list_by_zone("disks", ours)
         return TagScan(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
@@ -138,7 +138,7 @@ class GcpProvider(Provider):
         ends_by_itself = "bulk insert"
         # Skip disks whose deletion was requested before: a second request is refused while the first runs.
         rest = (one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted)
-        deleted, refusals = asked(rest, delete)
+        deleted, refusals = ask_all(rest, delete)
         self._deleted.update(deleted)
         return frozenset(one for one, it in refusals.items() if it.kind is ProblemKind.NOT_AUTHORISED)
 
@@ -153,7 +153,7 @@ class GcpProvider(Provider):
         found: set[Leftover] = set()
         for region in self.settings.regions:
             try:
-                inserts = self._connection.listed("region_operations.list", region=region, filter=wanted)
+                inserts = self._connection.list_all("region_operations.list", region=region, filter=wanted)
                 found |= {Leftover("bulk insert", one.name, region) for one in inserts}
             except CloudRefusal:  # listing the machines reports that
                 found |= {one for one in self._inserts if one.place == region}
@@ -161,7 +161,7 @@ class GcpProvider(Provider):
 
     def _delete(self, id: str) -> None:
         with unless(NOT_FOUND):
-            self._connection.call("instances.delete_unary", **_named(id))
+            self._connection.call("instances.delete_unary", **_parse_id(id))
 
     def _mark(self, id: str, marks: Mapping[str, str]) -> None:
         """Change items of a machine's metadata: read all, and write all back.
@@ -171,15 +171,15 @@ class GcpProvider(Provider):
         with unless(NOT_FOUND):
             for left in reversed(range(_WRITE_ATTEMPTS)):
                 with unless(*((CONFLICT,) if left else ())):
-                    metadata = self._connection.call("instances.get", **_named(id)).metadata
+                    metadata = self._connection.call("instances.get", **_parse_id(id)).metadata
                     # Write all items, because set_metadata replaces them and the user data must not be lost.
                     items = {**{it.key: it.value for it in metadata.items}, **marks}
                     listed = [{"key": key, "value": value} for key, value in items.items()]
                     written = {"fingerprint": metadata.fingerprint, "items": listed}
-                    self._connection.call("instances.set_metadata_unary", **_named(id), metadata_resource=written)
+                    self._connection.call("instances.set_metadata_unary", **_parse_id(id), metadata_resource=written)
                     return
 
 
-def _named(id: str) -> dict[str, str]:
+def _parse_id(id: str) -> dict[str, str]:
     zone, name = id.split("/")
     return {"zone": zone, "instance": name}

@@ -2,7 +2,7 @@
 
 import shlex
 
-from vcdl.fleet.machine.cloud_init import client_files, shipped
+from vcdl.fleet.machine.cloud_init import client_files, read_shipped
 
 _KEY = "@account_key@"
 _SCRIPT = """\
@@ -30,5 +30,5 @@ def attach_script(url: str, key_file: str, gpus: bool) -> str:
         f'cat >"$etc/{name}" <<END\n{content.replace(_KEY, "$key")}\nEND'
         for name, content in client_files(url, _KEY, gpus).items()
     ]
-    parts = {"files": "\n".join(here), "attach": shipped("attach.sh")}
+    parts = {"files": "\n".join(here), "attach": read_shipped("attach.sh")}
     return _SCRIPT.format(url=url, key_file=shlex.quote(key_file), **parts)

@@ -84,15 +84,15 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     }
     document = {
         "write_files": [
-            *(_written(f"{_LIB}/{_AGENT}/{name}", shipped(f"{_AGENT}/{name}")) for name in agent_files),
-            _written(f"{_LIB}/setup.sh", shipped("setup.sh"), _PROGRAM),
-            _written(f"{_LIB}/attach.sh", shipped("attach.sh")),
-            *(_written(f"{_UNITS}/{name}", shipped(name)) for name in (*_STARTED, "vcdl-lease.service")),
-            _written(f"{_UNITS}/boinc-client.service.d/vcdl.conf", shipped("boinc-client.conf")),
-            _written(f"{_ETC}/agent.json", json.dumps(agent, indent=1) + "\n"),
-            _written(f"{_ETC}/requirements.txt", shipped(f"requirements-{'gpu' if gpus else 'cpu'}.txt")),
+            *(_file_entry(f"{_LIB}/{_AGENT}/{name}", read_shipped(f"{_AGENT}/{name}")) for name in agent_files),
+            _file_entry(f"{_LIB}/setup.sh", read_shipped("setup.sh"), _PROGRAM),
+            _file_entry(f"{_LIB}/attach.sh", read_shipped("attach.sh")),
+            *(_file_entry(f"{_UNITS}/{name}", read_shipped(name)) for name in (*_STARTED, "vcdl-lease.service")),
+            _file_entry(f"{_UNITS}/boinc-client.service.d/vcdl.conf", read_shipped("boinc-client.conf")),
+            _file_entry(f"{_ETC}/agent.json", json.dumps(agent, indent=1) + "\n"),
+            _file_entry(f"{_ETC}/requirements.txt", read_shipped(f"requirements-{'gpu' if gpus else 'cpu'}.txt")),
             *(
-                _written(f"{_ETC}/{name}", f"{content}\n", _PRIVATE if name.startswith("account_") else _PLAIN)
+                _file_entry(f"{_ETC}/{name}", f"{content}\n", _PRIVATE if name.startswith("account_") else _PLAIN)
                 for name, content in client_files(settings.project.url, account_key, gpus, not gpus).items()
             ),
         ],
@@ -100,7 +100,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
         "runcmd": [["systemctl", "daemon-reload"], *begun],
     }
     text = "#cloud-config\n" + yaml.dump(document, Dumper=_ReadableYaml, sort_keys=False, width=MAX_BYTES)
-    if (size := len(compressed(text))) > MAX_BYTES:
+    if (size := len(compress(text))) > MAX_BYTES:
         raise FleetError(f"the instances' user data has {size} bytes, but AWS accepts {MAX_BYTES}: shorten project.url")
     return text
 
@@ -120,7 +120,7 @@ def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> d
     }
 
 
-def compressed(user_data: str) -> bytes:
+def compress(user_data: str) -> bytes:
     """Return the compressed user data; equal input gives equal bytes."""
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
@@ -135,12 +135,12 @@ class _ReadableYaml(yaml.SafeDumper):
 _ReadableYaml.add_representer(str, _ReadableYaml.represent_text)
 
 
-def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
+def _file_entry(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
     """Return an entry of cloud-init's `write_files`."""
     return {"path": path, "permissions": mode, "content": content}
 
 
-def shipped(name: str) -> str:
+def read_shipped(name: str) -> str:
     """Return the content of a file of this package."""
     return files(__package__).joinpath(name).read_text("utf-8")
 

@@ -131,7 +131,7 @@ class Agent:
         leaves = must_leave or self._drain_since_s is not None
         try:
             self._leave(must_leave) if leaves else self._work()
-            self._log.solved("client")
+            self._log.clear_problem("client")
         except (BoincError, OSError) as error:
             # A client that does not answer counts as idle, so that a broken one ends the machine.
             self._is_busy = False
@@ -245,7 +245,7 @@ class Agent:
     def _power_off_when_idle(self) -> None:
         try:
             self._idle.count(not self._is_busy)
-            self._log.solved("state")
+            self._log.clear_problem("state")
         except OSError as error:
             self._log.problem("state", error)
         # Not on notice: AWS does not charge an hour that it interrupts itself.

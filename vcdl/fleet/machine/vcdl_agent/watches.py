@@ -47,7 +47,7 @@ class Log:
             logger.warning("%s: %s", subject, text)
         self._problems[subject] = text
 
-    def solved(self, subject: str) -> None:
+    def clear_problem(self, subject: str) -> None:
         if self._problems.pop(subject, ""):
             logger.info("%s: all right again", subject)
 
@@ -155,7 +155,7 @@ class CloudWatch:
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             self._log.problem("metadata", error)
             return _POLL_S
-        self._log.solved("metadata")
+        self._log.clear_problem("metadata")
         if signals != self._last:
             self._last = signals
             self._send(signals)
