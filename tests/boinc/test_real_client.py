@@ -95,6 +95,7 @@ esac
 """
 
 
+@pytest.mark.nightly
 def test_results_come_back_failures_are_tried_again_cancelled_tasks_end_and_files_are_forgotten(
     project: StandinProject, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_what_an_upload_leaves_out_comes_with_the_next_ones(host: HostMemory, se
     assert [path.name[:14] for path in host.folder.iterdir()] == ["vcdl_residual_"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("again_by", ["the same host", "another host"])
 def test_a_change_whose_upload_is_lost_counts_once(host: HostMemory, server: Server, again_by: str) -> None:

@@ -39,6 +39,7 @@ def test_each_has_what_a_job_needs(template: str) -> None:
     assert max(map(len, readme)) <= 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.keras
 @pytest.mark.process
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in NEEDS_KERAS])

@@ -57,6 +57,7 @@ def test_its_own_tests_pass(python: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.nightly
 def test_a_job_is_trained_with_its_rule_on_its_grid(python: Path, tmp_path: Path) -> None:
     file, run = tmp_path / "job.yaml", tmp_path / "run"
     file.write_text(JOB, encoding="utf-8")

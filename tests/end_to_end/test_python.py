@@ -75,6 +75,7 @@ def attending(rng: np.random.Generator) -> tuple[object, np.ndarray, np.ndarray]
     return model, x, (x == 1).any(axis=1).astype(int)
 
 
+@pytest.mark.nightly
 def test_a_model_with_masks_and_operations_reaches_what_fit_reaches(tmp_path: Path) -> None:
     import keras
 
@@ -119,6 +120,7 @@ def test_a_table_behind_an_adapted_normalization_is_learned_as_by_fit(tmp_path: 
     assert ours < max(3 * by_fit, 0.05 * y.var())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
 def test_a_program_that_ends_leaves_a_run_that_is_paused(tmp_path: Path, is_killed: bool) -> None:
     program = PROGRAM if is_killed else PROGRAM.replace("run.wait()", "")

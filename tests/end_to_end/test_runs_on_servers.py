@@ -68,6 +68,7 @@ def ends_whole(run: Any, folder: Path) -> str:
     return output
 
 
+@pytest.mark.nightly
 def test_a_mariadb_is_killed_while_two_servers_of_the_run_fold_into_it(short_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with ExitStack() as stack:

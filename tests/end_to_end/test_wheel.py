@@ -110,6 +110,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
 
 
+@pytest.mark.nightly
 def test_a_release_is_of_the_commit_and_of_nothing_beside_it(tmp_path: Path) -> None:
     """In a clone with the script as it is here: a stray file stops it."""
     clone = tmp_path / "clone"

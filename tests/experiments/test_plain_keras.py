@@ -12,6 +12,7 @@ from benchmarks.plain_keras import main
 pytestmark = [pytest.mark.keras, pytest.mark.slow]
 
 
+@pytest.mark.nightly
 def test_tokens_stay_the_numbers_that_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,6 +101,7 @@ def test_so_do_uploads_that_hold_a_part_of_a_change(tmp_path: Path, settings: tu
     assert replayed(folder).is_the_runs_own
 
 
+@pytest.mark.nightly
 def test_a_run_that_took_back_what_liars_brought_does_so_in_a_replay_as_well(tmp_path: Path) -> None:
     trust = "trust={kind: strangers, verify: 0.5}"
     settings = ["stop.epochs=7", "stop.target_accuracy=null", "retention.uploads=all", "validate.every=update", trust]
@@ -122,6 +123,7 @@ def test_a_run_that_took_back_what_liars_brought_does_so_in_a_replay_as_well(tmp
     assert all(one.run == one.replay for one in (*result.epochs, *result.final))
 
 
+@pytest.mark.nightly
 def test_moments_travel_and_are_folded_again_but_are_no_part_of_the_model(tmp_path: Path) -> None:
     import keras
 

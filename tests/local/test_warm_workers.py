@@ -92,6 +92,7 @@ def test_a_spare_runs_a_module_with_keras_and_nothing_else_of_its_parents(
     assert (tmp_path / "log").read_text() == ""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "before",
     [

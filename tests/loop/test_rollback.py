@@ -125,6 +125,7 @@ def test_a_job_that_collapsed_ends_with_good_weights(tmp_path: Path, rolling: bo
     check(disk)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @CASES
 def test_a_job_whose_server_is_killed_around_its_rollback_goes_on(tmp_path: Path, rolling: bool, rule: Rule) -> None:

@@ -320,6 +320,7 @@ TRANSPORTS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rolling", "rule", "transport", "kills"),

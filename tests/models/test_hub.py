@@ -78,6 +78,7 @@ def test_another_number_of_classes_gets_a_fresh_last_layer(bert: Path) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("classes", "train", "whole"), [(2, None, set()), (3, None, {"logits"}), (3, ("*pooled_dense",), {"pooled_dense"})]
 )
@@ -151,6 +152,7 @@ def prepared(path: Path, job: Any) -> RunFolder:
     return folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", ["", ", lora: {rank: 2}"])
 def test_a_run_is_written_back_and_predicts_the_same_in_plain_keras_hub(tmp_path: Path, bert: Path, model: str) -> None:
     import keras

@@ -72,6 +72,7 @@ def measured(meter: Any, *data: Any) -> dict[str, float]:
     return {name: float(np.squeeze(value)) for name, value in meter.measure(*data, BATCH_SIZE).items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [meter_of, KerasMeter])
 def test_it_measures_what_keras_evaluates_time_after_time(kind: Any) -> None:
     random = np.random.default_rng(3)

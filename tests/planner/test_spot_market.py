@@ -31,6 +31,7 @@ def test_ranges_hold_what_they_say(hours: int) -> None:
     assert 0.72 <= np.mean(inside) <= 0.88  # 0.75 to 0.85, and the noise of a sample this small
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [8, 24])
 def test_ranges_hold_for_fleets_in_several_zones(hours: int) -> None:

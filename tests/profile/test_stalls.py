@@ -44,6 +44,7 @@ class BusyServer(VcAsgd):
         return super().apply(server, update)
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.server
 @pytest.mark.slow

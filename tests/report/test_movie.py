@@ -135,6 +135,7 @@ def test_a_gif_moves_and_comes_to_rest(tmp_path: Path) -> None:
         assert times_ms[-1] >= 5000
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shards", "hosts", "note"),

@@ -58,6 +58,7 @@ def test_layers_are_named_as_patterns_name_them_and_say_what_is_frozen() -> None
     assert any(re.fullmatch(r"output +\d+", line) for line in lines)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dataset", ["digits", "fashion-mnist"])
 def test_sizes_are_those_of_the_real_files(dataset: str, tmp_path: Path) -> None:
     if dataset == "fashion-mnist" and not Path("/usr/share/datasets/fashion-mnist").exists():

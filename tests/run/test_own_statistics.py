@@ -126,6 +126,7 @@ def test_only_a_model_that_normalises_batches_has_samples(run: Run, tmp_path: Pa
     )
 
 
+@pytest.mark.sampled(2)
 def test_large_samples_are_fewer(run: Run, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.create()

@@ -36,6 +36,7 @@ def judge() -> Any:
     return keras.Model(table, ends)
 
 
+@pytest.mark.nightly
 def test_several_outputs_are_trained_measured_and_exported_as_keras_does(tmp_path: Path) -> None:
     model = judge()
     run, first = begun(tmp_path, model, OUTPUTS, "stop: {monitor: val_kind_perplexity}", x_train=TABLE, **LABELS)

@@ -89,6 +89,7 @@ def measured(run: Run, vector: Vector) -> VersionEvaluated:
     return Evaluator(run, run.journal()).evaluation(EvaluationWanted(0, 1, VALIDATION), vector)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("build", "task", "mask", "x", "y"),
     [(tagger, "sequence", PAD, TOKENS, TAGS), (painter, "segmentation", 255, PIXELS, VOID)],

@@ -50,18 +50,17 @@ EPOCHS, SHARDS = 3, 8
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run on two workers, the same run again on one worker."""
+    """A folder with a run on two workers."""
     here = tmp_path_factory.mktemp("simulated")
     (here / "job.yaml").write_text(JOB)
     (here / "clients.yaml").write_text(CLIENTS)
-    on_fleet = ["simulate", here / "job.yaml", "--clients-file", here / "clients.yaml", "--out"]
-    once = vcdl(*on_fleet, here / "once", "--set", "grid.workers=2")
-    assert once.returncode == 0, once.stderr
-    shutil.copytree(here / "once", here / "again")
-    (here / "again" / "summary.json").unlink()  # now it is a run that was killed, with all that it had made
-    again = vcdl(*on_fleet, here / "again", "--set", "grid.workers=1")
-    assert again.returncode == 0, again.stderr
+    simulate(here, "once", "--set", "grid.workers=2")
     return here
+
+
+def simulate(here: Path, name: str, *more: str) -> None:
+    done = vcdl("simulate", here / "job.yaml", "--clients-file", here / "clients.yaml", "--out", here / name, *more)
+    assert done.returncode == 0, done.stderr
 
 
 def journal(folder: Path) -> list[Any]:
@@ -77,7 +76,11 @@ def events(folder: Path, kind: type[E]) -> list[E]:
     return list(events_of(RunFolder(folder), kind))
 
 
+@pytest.mark.nightly
 def test_the_same_settings_give_the_same_run_bit_for_bit(here: Path) -> None:
+    shutil.copytree(here / "once", here / "again")
+    (here / "again" / "summary.json").unlink()  # now it is a run that was killed, with all that it had made
+    simulate(here, "again", "--set", "grid.workers=1")
     assert journal(here / "once") == journal(here / "again")
     (last,) = (here / "once" / "snapshots").glob(f"params_v{EPOCHS * SHARDS:06d}.h5")
     assert last.read_bytes() == (here / "again" / "snapshots" / last.name).read_bytes()
@@ -95,9 +98,7 @@ def test_every_shard_of_every_epoch_counts_once_whatever_is_lost(here: Path) -> 
 
 def test_without_training_every_subtask_has_the_same_times(here: Path) -> None:
     """The run without weights has steps of its own, in the order of Loop.step."""
-    on_fleet = ["simulate", here / "job.yaml", "--clients-file", here / "clients.yaml", "--out", here / "times"]
-    done = vcdl(*on_fleet, "--training", "none")
-    assert done.returncode == 0, done.stderr
+    simulate(here, "times", "--training", "none")
     kinds = {"workunit_created", "workunit_sent", "update_applied", "workunit_failed", "weights_published"}
 
     def seen(folder: Path) -> list[tuple[float, str, Any, Any, Any]]:

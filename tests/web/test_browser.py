@@ -135,6 +135,7 @@ def test_a_page_is_whole_without_any_script(run: RunFolder, service: Served, bro
     context.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("width", "most_px"), [(1280, 900), (360, 1250)])
 def test_a_page_of_a_job_is_one_screen_first_and_a_long_name_hides_nothing(
     tmp_path: Path, browser: "Browser", width: int, most_px: int
@@ -198,6 +199,7 @@ def test_a_chosen_job_stays_chosen_while_its_row_changes(run: RunFolder, service
         assert page.url.endswith("/compare?job=demo&job=other")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("motion", "seen"), [("no-preference", "hidden"), ("reduce", "visible")])
 def test_a_movie_moves_unless_its_reader_wants_no_motion(
     run: RunFolder, service: Served, browser: "Browser", motion: Literal["no-preference", "reduce"], seen: str
@@ -217,6 +219,7 @@ def test_a_movie_moves_unless_its_reader_wants_no_motion(
         assert x > 870, "at the end everything is uncovered"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [360, 1280])
 def test_axe_finds_nothing_on_any_page(
     run: RunFolder, service: Served, browser: "Browser", tmp_path: Path, width: int

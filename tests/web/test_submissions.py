@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -351,14 +352,12 @@ def test_a_submitted_job_whose_process_died_goes_on_by_itself_and_others_do_not(
         "name: demo\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 4}\nstop: {epochs: 60}\ngrid: {workers: 1}"
     )
     runs = tmp_path / "runs"
-    for name in ("sent", "own", "paused"):
+    for name, ends_by in {"sent": signal.SIGKILL, "paused": signal.SIGINT}.items():
         process = vcdl_in_background("run", tmp_path / "job.yaml", "--out", runs / name)
         wait_until(partial(_trains, runs / name), f"{name} trains")
-        if name == "paused":
-            process.send_signal(signal.SIGINT)
-        else:
-            process.kill()
+        process.send_signal(ends_by)
         process.communicate()
+    shutil.copytree(runs / "sent", runs / "own")
     for name in ("sent", "paused"):
         Accounts(runs).record_submission("ada", f"key-{name}", "digest", name, 0.0)
     with served(runs):

@@ -75,6 +75,7 @@ def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_d
     assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "server",
     ["training: {share_optimizer_state: none}\ntransport: {down: bfloat16, up: int8, compress: true}\n"],
@@ -122,6 +123,7 @@ def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_with
     assert server.report.stop is None or server.report.stop.reason == "epochs"
 
 
+@pytest.mark.nightly
 def test_the_uploads_of_a_job_that_was_given_up_and_is_tried_again_are_assimilated(server: Server) -> None:
     server.generate()
     with closing(Journal.at(server.folder.journal_file)) as journal:

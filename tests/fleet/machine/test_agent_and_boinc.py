@@ -85,6 +85,7 @@ def world(folder: Path, metadata: AwsMetadata | GcpMetadata) -> Iterator[World]:
         yield World(metadata, project, client, stack.enter_context(machine))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "metadata", [AwsMetadata(), pytest.param(GcpMetadata(), marks=pytest.mark.nightly)], ids=["aws", "gcp"]
 )

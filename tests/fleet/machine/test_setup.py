@@ -115,6 +115,7 @@ _SIMULATED = "<coproc><type>NVIDIA</type><count>1</count></coproc></options>"
 """A GPU in BOINC's cc_config.xml, which the client then takes as one that it has found."""
 
 
+@pytest.mark.nightly
 def test_a_gpu_machine_without_a_gpu_fails_its_set_up_and_one_with_a_gpu_takes_no_cpu_tasks(
     project: StandinProject, tmp_path: Path
 ) -> None:
