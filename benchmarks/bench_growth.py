@@ -225,7 +225,7 @@ class NoGrid(Grid):
     def cancel(self, workunits: Collection[str]) -> None:
         raise NotImplementedError
 
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         raise NotImplementedError
 
 

@@ -47,7 +47,7 @@ def measure(pilots: int, subtasks: int) -> None:
             for pilot in flying:
                 pilot.step(0)
             begun_s = time.perf_counter()
-            missing = grid.open_wanted() - (created - done)
+            missing = grid.target_open_workunits() - (created - done)
             items = []
             for _ in range(missing):
                 unit = replace(template.workunit, epoch=1 + created // SHARDS, shard=created % SHARDS)

@@ -109,10 +109,10 @@ class MemoryGrid(Grid, Results):
             self.outcomes.pop(workunit, None)
         self.fuse.burn()
 
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         return self.wanted
 
-    slots = open_wanted
+    slots = target_open_workunits
 
     def publish(self, version: int, params: Path) -> None:
         self.offered = params

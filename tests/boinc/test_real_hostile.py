@@ -13,7 +13,7 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.hostile_client import STRIKE, hostile_python
 from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject
-from vcdl.boinc.grid.host_care import read_rests
+from vcdl.boinc.grid.host_care import read_suspensions
 from vcdl.boinc.grid.results import host_name
 from vcdl.journal.events import HostConvicted, ResultRefused, UploadVerified
 from vcdl.run.folder import RunFolder
@@ -55,7 +55,7 @@ class Attacked:
 
     def is_out(self) -> None:
         """It rests by the work generator's word and gets nothing, the others train on, and none of them rests."""
-        self.wait_until(lambda: self.liar_id in read_rests(self.real.project).of, "it rests")
+        self.wait_until(lambda: self.liar_id in read_suspensions(self.real.project).of, "it rests")
         self.liar.wait_until(lambda: not self.liar.tasks(), "it has given its tasks back", timeout_s=TIMEOUT_S)
         before, sent = self.applied, self.real.rows(_SENT, self.liar_id)
         asked = self.liar.log.count("Sending scheduler request")
@@ -63,7 +63,7 @@ class Attacked:
         self.wait_until(lambda: self.liar.log.count("Sending scheduler request") > asked, "it has asked")
         self.wait_until(lambda: self.applied >= before + 8, "the others train on")
         assert self.real.rows(_SENT, self.liar_id) == sent
-        assert read_rests(self.real.project).of.keys() == {self.liar_id}
+        assert read_suspensions(self.real.project).of.keys() == {self.liar_id}
         assert not self.run.summary_file.exists()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.real_project import ON_A_PROJECT, TIMEOUT_S, RealProject, wait
-from vcdl.boinc.grid.host_care import read_rests
+from vcdl.boinc.grid.host_care import read_suspensions
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, VALIDATE_ERROR
 from vcdl.journal.events import ResultRefused
 from vcdl.run.folder import RunFolder
@@ -52,7 +52,7 @@ def test_a_renewed_upload_key_counts_against_nobody(real: RealProject, tmp_path:
         (keys / "upload_private").chmod(0o640)
         assert "were signed with another key" in real.doctor("certificates")
         one.wait_until(lambda: lost(run) >= 4, "uploads are lost", timeout_s=TIMEOUT_S)
-        assert read_rests(real.project).of == {}
+        assert read_suspensions(real.project).of == {}
         real.stop()
         wait(lambda: "transitioner" in real.down(), "the transitioner has ended")
         real.start()
@@ -62,7 +62,7 @@ def test_a_renewed_upload_key_counts_against_nobody(real: RealProject, tmp_path:
         before = applied(run)
         one.wait_until(lambda: applied(run) >= before + 4, "tasks made anew come through", timeout_s=TIMEOUT_S)
         assert "were signed with this project's key" in real.doctor("certificates")
-        assert read_rests(real.project).of == {}
+        assert read_suspensions(real.project).of == {}
 
 
 def test_another_folder_in_the_place_of_upload_counts_against_nobody(real: RealProject, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_another_folder_in_the_place_of_upload_counts_against_nobody(real: RealP
         subprocess.run(f"cp -a {upload}/* {away}/; rm -r {upload}", shell=True, check=True)
         away.rename(upload)
         one.wait_until(lambda: applied(run) >= before + 4, "what waited counts", timeout_s=TIMEOUT_S)
-        assert (lost(run), read_rests(real.project).of) == (refused, {})
+        assert (lost(run), read_suspensions(real.project).of) == (refused, {})
 
 
 def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_its_credit(
@@ -89,8 +89,8 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
     run = submitted(real, tmp_path)
     broken = real.client(tmp_path / "broken", cpus=2, VCDL_PYTHON="/bin/false", PATH="/usr/bin:/bin")  # without Keras
     with real.client(tmp_path / "well", cpus=2) as well, broken as fails:
-        fails.wait_until(lambda: read_rests(real.project).of, "it rests", timeout_s=TIMEOUT_S, asking=True)
-        (host,) = read_rests(real.project).of
+        fails.wait_until(lambda: read_suspensions(real.project).of, "it rests", timeout_s=TIMEOUT_S, asking=True)
+        (host,) = read_suspensions(real.project).of
         assert [row["state"] for row in json.loads(real.vcdl("hosts", run.path.name, "--json"))].count("resting") == 1
 
         in_upload = "SELECT r.name FROM result r WHERE server_state = %s AND hostid <> %s"
@@ -123,7 +123,7 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
         fails.update()
         fails.wait_until(lambda: fails.log.count("Sending scheduler request") > asked + 1, "it has asked", asking=True)
         assert real.rows(sent, host) == before
-        assert host in read_rests(real.project).of
+        assert host in read_suspensions(real.project).of
         versions = real.rows("SELECT COUNT(*) FROM host_app_version WHERE host_id = %s AND n_jobs_today > 9", host)
         assert int(str(versions[0][0])) >= 3
     # An upload that ends after its workunit was cancelled is deleted by BOINC, at times before its validator looks.

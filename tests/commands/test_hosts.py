@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.job_events import applied, refused, w
 from tests.run_folders import DEMO, make_run
 from vcdl.boinc.grid.host_report import HostFacts
-from vcdl.boinc.grid.rest import Rest
+from vcdl.boinc.grid.suspension import Suspension
 from vcdl.commands.hosts import ban, command, hosts
 from vcdl.errors import ExitCode, GridError
 from vcdl.job import save_job
@@ -87,8 +87,8 @@ def test_programs_get_all_that_is_known(run: Path, capsys: pytest.CaptureFixture
 def test_a_convicted_host_that_rests_is_shown_as_convicted(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rest = Rest(time.time() + 86400, "in quarantine of the job demo", is_quarantine=True)
-    facts = HostFacts(0, 0, 0, 0.0, 0.0, banned=False, rest=rest)
+    rest = Suspension(time.time() + 86400, "in quarantine of the job demo", is_quarantine=True)
+    facts = HostFacts(0, 0, 0, 0.0, 0.0, banned=False, suspension=rest)
     monkeypatch.setattr("vcdl.commands.hosts._facts", lambda _: {"host-1": facts})
     hosts(run, as_json=True)
     assert json.loads(capsys.readouterr().out)[1]["state"] == "resting"

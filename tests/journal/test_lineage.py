@@ -83,7 +83,7 @@ def test_a_restored_store_has_all_that_the_journal_has() -> None:
     )
     assert line.bases == {0: 0, 5: 1, 6: 1}
     assert versions(line.after(1)) == [3, 6]
-    assert (line.without_row(4), line.without_row(5)) == (2, 0)
+    assert (line.count_unrecorded(4), line.count_unrecorded(5)) == (2, 0)
     assert Lineage.of([applied("e1 s1", 1), StoreRestored(5, 1, lost=0)]).ends_with_recovery
 
 

@@ -68,8 +68,8 @@ def coordinator_after(plan: Plan, events: list[Event]) -> Coordinator:
     return coordinator
 
 
-def actions(plan: Plan, events: list[Event], open_wanted: int = 1, now_s: float = 0.0) -> list[Action]:
-    return coordinator_after(plan, events).actions(now_s, open_wanted)
+def actions(plan: Plan, events: list[Event], target_open_workunits: int = 1, now_s: float = 0.0) -> list[Action]:
+    return coordinator_after(plan, events).actions(now_s, target_open_workunits)
 
 
 LEARNING = [0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9, 0.9]
@@ -244,11 +244,11 @@ CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("plan", "events", "open_wanted", "expected"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("plan", "events", "target_open_workunits", "expected"), CASES.values(), ids=CASES.keys())
 def test_these_events_lead_to_these_actions(
-    plan: Plan, events: list[Event], open_wanted: int, expected: list[Action]
+    plan: Plan, events: list[Event], target_open_workunits: int, expected: list[Action]
 ) -> None:
-    assert actions(plan, events, open_wanted) == expected
+    assert actions(plan, events, target_open_workunits) == expected
 
 
 # -- the order of the shards
@@ -256,7 +256,7 @@ def test_these_events_lead_to_these_actions(
 
 def test_the_shards_of_an_epoch_come_in_an_order_of_their_own_that_the_seed_decides() -> None:
     def orders(seed: int) -> list[list[int]]:
-        created = actions(replace(ROLLING, shards=8, seed=seed), [], open_wanted=16)
+        created = actions(replace(ROLLING, shards=8, seed=seed), [], target_open_workunits=16)
         shards = [action.shard for action in created if isinstance(action, Create)]
         return [shards[:8], shards[8:]]
 
@@ -373,7 +373,7 @@ def of_strangers(
     for attempt, host in enumerate(hosts):
         events += [WorkunitSent(w(f"e1 s0 a{attempt}"), host, 1), [failed, refused][attempt % 2](f"e1 s0 a{attempt}")]
         events.append(created(f"e1 s0 a{attempt + 1}"))
-    return actions(plan, [*events, *then], open_wanted=1)
+    return actions(plan, [*events, *then], target_open_workunits=1)
 
 
 def test_a_job_of_strangers_ends_when_several_hosts_with_a_history_failed_at_a_subtask() -> None:
@@ -518,18 +518,18 @@ def test_the_subtasks_of_a_liar_are_made_again_first_whatever_came_of_their_epoc
     ]
     events.append(HostConvicted("liar", w("e2 s0 a0 v4"), (), tuple(lied)))
     first, second = Create(1, 0, 10_000, None), Create(2, 0, 10_000, None)
-    assert actions(plan, events, open_wanted=5)[-2:] == [first, second]
+    assert actions(plan, events, target_open_workunits=5)[-2:] == [first, second]
     events += [WorkunitCreated(again(1, 0, 5)), WorkunitCreated(again(2, 0, 5))]
-    assert actions(plan, events, open_wanted=5) == []
+    assert actions(plan, events, target_open_workunits=5) == []
     failed = WorkunitFailed(again(1, 0, 5), "lost")
-    assert actions(plan, [*events, failed], open_wanted=5) == [Create(1, 0, 10_001, None)]
+    assert actions(plan, [*events, failed], target_open_workunits=5) == [Create(1, 0, 10_001, None)]
     events.append(UpdateApplied(again(1, 0, 5), 6, 5, 0, 0.1, 10, 1.0, None, None, 1, "honest"))
-    assert actions(plan, events, open_wanted=4) == []
+    assert actions(plan, events, target_open_workunits=4) == []
     coordinator = coordinator_after(plan, events)
     assert coordinator.history.applied_by_epoch == {1: 4, 2: 1}, "each subtask counts once"
     assert coordinator.state.tries.again == {(2, 0): 1}
     events.append(HostConvicted("honest after all not", again(1, 0, 5), (), (again(1, 0, 5),)))
-    assert actions(plan, events, open_wanted=5) == [Create(1, 0, 20_000, None)]
+    assert actions(plan, events, target_open_workunits=5) == [Create(1, 0, 20_000, None)]
 
 
 def test_what_a_rollback_drops_with_a_liars_uploads_is_made_again_and_what_is_out_with_it_too() -> None:
@@ -542,7 +542,7 @@ def test_what_a_rollback_drops_with_a_liars_uploads_is_made_again_and_what_is_ou
     events += [applied("e2 s1 a4", 6), created("e2 s3 a0 v6")]
     event = RolledBack(7, 4, (5, 6), 6, 0.0, 0.0, "liar", (w("e2 s1 a0 v4"),))
     expected = [Create(2, 3, 1, None), Create(2, 1, 10_000, None)]
-    assert actions(plan, [*events, event], open_wanted=3)[-2:] == expected
+    assert actions(plan, [*events, event], target_open_workunits=3)[-2:] == expected
     assert coordinator_after(plan, [*events, event]).history.again == 1
 
 
@@ -566,7 +566,7 @@ def test_a_reopened_job_takes_up_every_subtask_that_was_out_and_none_that_was_ap
         wanted(1, 0, "final_validation"),
     ]
     events += [evaluated(1, 0, split="final_validation"), RunFinished(), RunReopened()]
-    assert actions(plan, events, open_wanted=2) == [Create(1, 0, 1, None), Create(1, 2, 1, None)]
+    assert actions(plan, events, target_open_workunits=2) == [Create(1, 0, 1, None), Create(1, 2, 1, None)]
 
 
 def test_a_reopened_job_that_ends_the_same_way_needs_no_second_evaluation_of_the_same_weights() -> None:

@@ -182,13 +182,13 @@ def test_uploads_queue_on_a_link_and_a_slot_goes_on_with_one_of_them_waiting(
 
 def test_every_slot_of_every_client_is_wanted_and_nothing_more(world: NewWorld) -> None:
     w = world(ClientFleet(clients=3, slots=2, jitter=0.0))
-    assert w.grid.open_wanted() == 6
+    assert w.grid.target_open_workunits() == 6
     names = w.submit(*range(7))
-    assert w.grid.open_wanted() == 6
+    assert w.grid.target_open_workunits() == 6
     w.grid.cancel(names)
-    assert w.grid.open_wanted() == 0
+    assert w.grid.target_open_workunits() == 0
     w.time.advance(math.inf)
-    assert w.grid.open_wanted() == 6
+    assert w.grid.target_open_workunits() == 6
 
 
 def test_uploads_wait_for_a_free_server(world: NewWorld) -> None:
@@ -206,7 +206,7 @@ def test_a_lost_subtask_is_not_trained_and_its_slot_goes_on_before_the_server_he
     assert w.training.begun == []
     w.time.advance(math.inf)
     assert w.time.now_s() < 80
-    assert (w.grid.claim(), w.grid.has(name), w.grid.open_wanted()) == ([], True, 2)
+    assert (w.grid.claim(), w.grid.has(name), w.grid.target_open_workunits()) == ([], True, 2)
     ((time_s, outcome),) = w.until_all_is_done()
     assert (time_s, outcome) == (LOSSES * 500.0, GaveUp(name, "client-00 lost it"))
     assert [sent.workunit for sent in w.grid.sent()] == [name] * LOSSES

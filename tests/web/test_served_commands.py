@@ -92,7 +92,7 @@ def test_commands_are_the_same_at_a_service(
         assert wait_until(lambda: not list((runs / ".service" / "outputs").iterdir()), 10)
         assert said("watch", "one")[1].splitlines()[0] == "one on lab: finished"
         code, _, told = said("status", "one", "--fleet", "fleet.yaml")
-        assert (code, told) == (3, "vcdl: error: status at a service does not accept --fleet, only: --json\n")
+        assert (code, told) == (3, "vcdl: error: status at a service does not accept --fleet: it accepts --json\n")
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ def _refuse_streams(name: str, value: Any) -> None:
     stream = next((_STREAMS[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in _STREAMS), None)
     if stream is not None or hasattr(value, "__next__"):
         raise DataError(
-            f"{name} is {stream or 'an iterator'}, which yields batches: give x alone, as one stream of pairs (x, y) "
-            "for both"
+            f"{name} is {stream or 'an iterator'}, which yields batches: give one stream of pairs (x, y) in place of x "
+            "and y"
         )
 
 

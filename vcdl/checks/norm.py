@@ -28,7 +28,10 @@ class NormMeter:
 
     @property
     def norm(self) -> float:
-        """‖W‖₂ without statistics of batch normalisation; NaN for any number that is not finite, or absurdly large."""
+        """‖W‖₂ without the statistics of batch normalisation.
+
+        NaN if a number is not finite, or the sum of squares of a block overflows float32.
+        """
         return float(np.sqrt(self._square)) if self._is_finite else float("nan")
 
 

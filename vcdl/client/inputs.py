@@ -69,7 +69,7 @@ def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) ->
     if header != expected:
         raise WeightsFileError(f"{path.name} is {header}, the workunit needs {expected}: {_AGAIN}")
     if not np.isfinite(vector).all():
-        raise WeightsFileError(f"{path.name} contains weights that are not finite: nothing can be trained from them")
+        raise WeightsFileError(f"{path.name} contains weights that are not finite (NaN or infinite): {_AGAIN}")
     return vector, header.checksum
 
 

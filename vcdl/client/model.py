@@ -54,7 +54,8 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     Args:
         model_json: Text that `to_json()` wrote, with the job's own code if it has any.
         frozen: Weights that no training changes, shape (m,), or None for fresh ones.
-        draws_weights: Whether to draw the other weights at random. Otherwise they are zeros.
+        draws_weights: Whether to draw the other weights at random. Otherwise they are zeros, also in the model's own
+            JSON.
 
     Raises:
         ModelError: The text describes no model, or one that is not safe to load.

@@ -42,7 +42,7 @@ def make_ready(prefix: Path | None = None) -> None:
     """Unpack a delivered Python's packages, and select its backend.
 
     Raises:
-        RuntimeUnusable: This machine cannot use them, or it is damaged.
+        RuntimeUnusable: This machine cannot use them, or they are damaged.
         Shortage: The disk is too full.
         OSError: They cannot be written.
     """
@@ -85,7 +85,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
                 inner.extractall(growing)
         if hasattr(os, "sync"):
             os.sync()  # a power cut must not leave a folder of empty files
-        # A folder of this name is complete by definition: so no other task has to check it.
+        # A folder of this name is complete by definition, so no other task has to check it.
         growing.rename(packages)
     except (tarfile.TarError, lzma.LZMAError, EOFError, KeyError) as error:
         shutil.rmtree(growing, ignore_errors=True)

@@ -72,7 +72,7 @@ class Encoding:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the file is a plain weights file."""
+        """Whether a file contains the float32 numbers as they are: an exact codec without compression."""
         return self.codec.is_exact and not self.compress
 
     @property

@@ -72,6 +72,7 @@ def _end(client: "ServiceClient", name: str) -> None:
     # The settings of a run on one machine can be changed only while it is paused.
     while client.job(name)["state"] == "running":
         time.sleep(_LOOK_S)
-    # A finished job leaves its results; a wall time that is over ends the job at its next check.
+    # Let the job finish, so that it keeps its results: it has trained for longer than 1 s, so this limit ends it at its
+    # first check after it resumes.
     client.command("set", [name, "stop.wall_time_s=1"], {})
     client.resume(name)

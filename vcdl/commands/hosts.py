@@ -175,7 +175,7 @@ def _row(
     samples: int,
     now_s: float | None,
 ) -> dict[str, Any]:
-    rest = facts.rest if facts else None
+    suspension = facts.suspension if facts else None
     # The journal knows of uploads, BOINC of every request of a host for any job.
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
     return {
@@ -198,8 +198,8 @@ def _row(
         "verified": trust.verified,
         "weight": _round(trust.weight, 3),
         "state": _state(trust, facts),
-        "rests_s": round(max(0.0, rest.until_s - time.time()), 1) if rest else None,
-        "rests_for": rest.why if rest else None,
+        "rests_s": round(max(0.0, suspension.until_s - time.time()), 1) if suspension else None,
+        "rests_for": suspension.why if suspension else None,
     }
 
 
@@ -212,9 +212,9 @@ def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:
     if facts and facts.banned:
         return "banned"
     # The job's own verdict takes precedence over BOINC's suspension, because it says why uploads are refused.
-    if facts is None or facts.rest is None or trust.is_out:
+    if facts is None or facts.suspension is None or trust.is_out:
         return None if trust.state is None else trust.state.value
-    return "resting" if facts.rest.is_on(time.time()) else "on trial"
+    return "resting" if facts.suspension.is_on(time.time()) else "on trial"
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:

@@ -45,10 +45,13 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
 
 
 def submit_to_project(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
-    """Submit a job to a BOINC project, and return the job as trained there and its folder.
+    """Submit a job to a BOINC project: take a free name, create its run's folder and prepare it.
+
+    Returns:
+        The job with its final name and settings, and the folder of its run. Nothing has been trained yet.
 
     Raises:
-        VcdlError: As for `submit`.
+        VcdlError: The job cannot be submitted; nothing of it remains.
     """
     from vcdl.boinc.grid.environment import use_environment
     from vcdl.boinc.grid.job_bytes import check_room

@@ -232,7 +232,7 @@ def name_labels(source: DataSource, names: Given) -> DataSource:
     if names is None:
         return source
     if (given := names if isinstance(names, int) else len(names)) != count:
-        raise DataError(f"y_train has {count} labels a sample, but data > classes has {given} names")
+        raise DataError(f"y_train has {count} labels a sample, but data > classes says {given}")
     return replace(source, classes=Classes(count, () if isinstance(names, int) else tuple(map(str, names))))
 
 

@@ -11,10 +11,13 @@ _BLOCK_BYTES = 2**24
 _LARGE = 1e15
 """Absolute value above which squares may leave the range of float32, as may those of values below its inverse. Blocks
 with such numbers are computed in float64, which is slower."""
-_EXACT, _FEWEST_STEPS = 2**24, 4096
-"""Float32 holds all integers up to the first. Above it, a range of fewer steps than the second has lost digits."""
-# Times of less than a week in seconds since 1970 are such a range. A wider one keeps three digits and more, as
-# measurements have them.
+_EXACT = 2**24
+"""Largest number up to which float32 represents every integer, so larger ones may be rounded."""
+_FEWEST_STEPS = 4096
+"""Steps of float32 that a range of numbers above _EXACT must span, or too many digits are lost to learn from it.
+
+Unix times are the typical case: near 1.7e9 a step is 128 s, so times that span less than six days are refused. A wider
+range keeps more than three digits, which is what measurements usually have."""
 ROUNDED = "which float32 rounds to a few values: subtract the smallest one, or leave it out if it is a name"
 """The fault and its cure, for messages."""
 _MOMENT_ROWS = 4096

@@ -38,7 +38,8 @@ def hold_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
         keep, out = np.concatenate([keep, out[first]]), np.delete(out, first)
         if not len(out):
             raise DataError(
-                f"of {len(y)} samples none can validate, since each class needs one to train on: give x_val and y_val"
+                f"none of the {len(y)} samples can be held out for validation, because each class needs one for "
+                "training: give x_val and y_val"
             )
     return rng.permutation(keep), rng.permutation(out)
 

@@ -228,11 +228,11 @@ class _Fetch:
         note = self._address.folder / f"{hashlib.sha256(file.name.encode()).hexdigest()[:16]}.identity"
         path.parent.mkdir(parents=True, exist_ok=True)
 
-        def here_bytes() -> int:
+        def partial_bytes() -> int:
             return part.stat().st_size if part.exists() and note.exists() else 0
 
-        def go_on() -> RemoteFile:
-            begin = here_bytes()
+        def resume_download() -> RemoteFile:
+            begin = partial_bytes()
             opened = self._remote.open(file, begin)
             goes_on = begin > 0 and opened.begin == begin and note.read_text() == opened.file.identity
             # The server continued in the middle, but the file has changed: the two parts would not belong together.
@@ -248,7 +248,7 @@ class _Fetch:
                 raise AwayError(f"it broke off after {part.stat().st_size} of {opened.file.size_bytes} bytes")
             return opened.file
 
-        found = self._patiently(go_on, here_bytes)
+        found = self._patiently(resume_download, partial_bytes)
         part.replace(path)
         note.unlink()
         return found

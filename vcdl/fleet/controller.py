@@ -27,8 +27,7 @@ from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
-"""Seconds by which clocks may differ without a warning: enough for clocks that NTP keeps, and too few to
-matter to a lease."""
+"""Seconds by which clocks may differ without a warning: too few to matter to any lease."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,

@@ -115,7 +115,7 @@ class Money:
         return price and replace(price, since_s=self._fetched_s[0])
 
     def check_prices(self, instances: Iterable[Instance]) -> tuple[str | None, list[Instance]]:
-        """Return the date of the instances' oldest price(None without any), and the instances without a price."""
+        """Return the date of the instances' oldest price (None without any), and the instances without a price."""
         prices = {i: self.price(i.pool) for i in instances}
         unpriced = [i for i, price in prices.items() if price is None]
         return min((price.as_of for price in prices.values() if price), default=None), unpriced

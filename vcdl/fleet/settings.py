@@ -59,14 +59,14 @@ def _words(value: Any) -> tuple[str, ...]:
 _Words = Annotated[tuple[str, ...], PlainValidator(_words)]
 
 
-def _path_beside(raw: Any, info: ValidationInfo) -> Path:
-    """Return a path relative to the fleet file's folder; it need not exist yet."""
+def _resolve_path(raw: Any, info: ValidationInfo) -> Path:
+    """Resolve a path of the fleet file against the file's folder. The path need not exist yet."""
     if not isinstance(raw, str | Path) or not str(raw).strip():
         raise kinds.expected("the name of a file or folder", raw)
     return (info.context / raw).resolve() if info.context is not None else Path(raw)
 
 
-_PathBeside = Annotated[Path, PlainValidator(_path_beside)]
+_PathBeside = Annotated[Path, PlainValidator(_resolve_path)]
 _Variable = Annotated[str, kinds.text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 
 
@@ -92,7 +92,7 @@ class ProjectSettings(Section):
         return self
 
     def account_key(self, environment: Mapping[str, str]) -> str:
-        """Return the account key. Raises FleetError."""
+        """Return the account key. Raises FleetError, which never shows the key, if it is missing or malformed."""
         if self.account_key_file is not None:
             return account_key_in(self.account_key_file)
         name = self.account_key_env or ""

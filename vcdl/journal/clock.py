@@ -36,7 +36,9 @@ class SteadyClock:
 
 
 def load_or_create_clock(connection: sqlite3.Connection) -> SteadyClock:
-    """Return the clock of a journal on this machine, and store it there for other processes.
+    """Return the journal's clock for the present boot of this machine.
+
+    The first process of a boot stores the clock in the journal, and all others use the stored one.
 
     Raises:
         sqlite3.Error: The journal cannot be written.

@@ -102,8 +102,11 @@ class Lineage:
         # Version 0 is always a base, so there is one.
         return max(base for base in self.bases if base <= version)
 
-    def without_row(self, version: int) -> int:
-        """Return the number of updates in a snapshot without a journal row: their hosts will upload them again."""
+    def count_unrecorded(self, version: int) -> int:
+        """Return how many updates the snapshot of a version contains that have no row in the journal.
+
+        A server was killed between applying them and recording them, so their uploads are claimed again.
+        """
         base = self.base_of(version)
         return max(0, version - base - len(self._rows(base, version)))
 

@@ -28,7 +28,7 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _START_ATTEMPTS = 10
-"""Workers that may die in a row before one is ready. More than that are no accident, and the run ends."""
+"""Workers that die in a row before one is ready, after which the run ends: so many deaths are no accident."""
 _QUIT_TIMEOUT_S = 20.0
 """Seconds in which a worker must write its checkpoint, enough for the largest models; a slower one is killed."""
 
@@ -97,10 +97,10 @@ class LocalGrid(FolderGrid):
                 self._waiting.remove(workunit)
             self.done(workunit)
 
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         return self._settings.workers + self._settings.queue_ahead
 
-    slots = open_wanted
+    slots = target_open_workunits
 
     # -- running
 

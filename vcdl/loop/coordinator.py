@@ -86,7 +86,7 @@ class Coordinator:
         """The job's history according to its events. All decisions follow from it."""
         return self.state.history
 
-    def actions(self, now_s: float, open_wanted: int) -> list[Action]:
+    def actions(self, now_s: float, target_open_workunits: int) -> list[Action]:
         """Return the actions to take now.
 
         Validations come before the end of their epoch, so that a reader of a closed epoch knows which of its versions
@@ -94,7 +94,7 @@ class Coordinator:
 
         Args:
             now_s: The time.
-            open_wanted: Number of workunits that the grid wants unsent or running.
+            target_open_workunits: Number of workunits that the grid wants unsent or running.
         """
         history = self.history
         if history.finished:
@@ -116,7 +116,7 @@ class Coordinator:
             evaluations.append(EvaluateNewest())
         if self._must_publish(now_s):
             evaluations.append(Publish())
-        return [*evaluations, *self._epochs_to_close(), *self._workunits_to_create(open_wanted)]
+        return [*evaluations, *self._epochs_to_close(), *self._workunits_to_create(target_open_workunits)]
 
     # -- further questions of the work generator
 
@@ -236,12 +236,12 @@ class Coordinator:
         epoch = len(self.history.closed) + 1
         return [CloseEpoch(epoch)] if self.history.applied_by_epoch[epoch] == self._plan.shards else []
 
-    def _workunits_to_create(self, open_wanted: int) -> list[Action]:
+    def _workunits_to_create(self, target_open_workunits: int) -> list[Action]:
         """Return the workunits to create: retries first, then this epoch's shards in order, then the next epoch's."""
         plan, made = self._plan, self.history.made
         # The grid may want less than before, for instance when hosts leave. That is no reason to withdraw open
         # workunits.
-        free = max(0, open_wanted - len(self.history.open))
+        free = max(0, target_open_workunits - len(self.history.open))
         created: list[Action] = [
             Create(epoch, shard, attempt, self._base_version(epoch))
             for (epoch, shard), attempt in islice(self.state.tries.waiting.items(), free)

@@ -83,11 +83,11 @@ class Grid(ABC):
         return
 
     @abstractmethod
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         """Return how many workunits to keep unsent or running, so that no client waits. It is free of side effects."""
 
     def slots(self) -> int | None:
-        """Return what `open_wanted` would be without lost workers, or None if a job may not leave slots free."""
+        """Return what `target_open_workunits` were without lost workers, or None if a job may not leave slots free."""
         return None
 
     def replicate_late(self, *, queue_empty: bool) -> None:

@@ -79,7 +79,7 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
         run.snapshots(store).keep_whole(version, whole)
     # The event comes first, as for a rollback (decision 024): a store that is behind it must be restored, so after a
     # kill here the next server finishes the work.
-    journal.append(StoreRestored(version, len(later), lineage.without_row(begin), lost))
+    journal.append(StoreRestored(version, len(later), lineage.count_unrecorded(begin), lost))
     store.restore(version, whole, [*records, restored_record(version)], lost)
     return len(later)
 
@@ -141,7 +141,7 @@ def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
 
     def rank(version: int) -> tuple[bool, int, int]:
         is_exact = version in lineage.bases and _is_enough(version, folder, lineage)
-        return is_exact, -lineage.without_row(version), version
+        return is_exact, -lineage.count_unrecorded(version), version
 
     return sorted(filter(lineage.leads_on, folder.snapshot_versions()), key=rank, reverse=True)
 

@@ -56,7 +56,7 @@ def prove(run: Run, lineage: Lineage) -> Proof:
             if refolding.may_begin_at(version):
                 proof.begun.append(version)
             else:
-                _compare(run, version, None if lineage.without_row(version) else whole, proof)
+                _compare(run, version, None if lineage.count_unrecorded(version) else whole, proof)
     if is_lossy:
         proof.unproven, proof.why = sorted(left), "an eventual store overwrites updates that the journal has"
     return proof

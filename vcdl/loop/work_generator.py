@@ -169,7 +169,9 @@ class WorkGenerator:
 
     def _wanted_workunits(self) -> int:
         slots = self._grid.slots()
-        return self._grid.open_wanted() - (0 if slots is None else self._coordinator.slots_to_leave_free(slots))
+        return self._grid.target_open_workunits() - (
+            0 if slots is None else self._coordinator.slots_to_leave_free(slots)
+        )
 
     def _discard_unused(self) -> None:
         """Remove weights that are no longer needed, from the disk and from the grid."""

@@ -260,10 +260,10 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
             "classification)"
         )
     if len(output_shape) != len(wanted) or not _same(output_shape, wanted):
-        cure = f"give the last layer {wanted[0]} units" if len(wanted) == 1 else f"end it in Reshape({wanted})"
+        units = "1 unit" if wanted[0] == 1 else f"{wanted[0]} units"
+        cure = f"give the last layer {units}" if len(wanted) == 1 else f"end the model in Reshape({wanted})"
         raise ModelError(
-            f"the model ends in outputs of shape {output_shape}, a sample of the data has {wanted} numbers to predict: "
-            f"{cure}"
+            f"the model's output has shape {output_shape}, but the targets of a sample have shape {wanted}: {cure}"
         )
 
 

@@ -60,8 +60,9 @@ def build_fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )
     normalisation = _normalisation(job, dataset, model)
-    of_chances = "crossentropy" in metric_name(job.training.loss)  # its targets are probabilities, which nothing scales
-    if job.data.task == "regression" and job.model.code is None and not of_chances:
+    # The targets of a cross-entropy are probabilities, so the output must stay between 0 and 1 and is not rescaled.
+    has_probability_targets = "crossentropy" in metric_name(job.training.loss)
+    if job.data.task == "regression" and job.model.code is None and not has_probability_targets:
         model = with_scaled_output(model, dataset, normalisation)
     training = job.training_on(normalisation)
     tasks = {output.name: output.task for output in job.data.outputs or ()}

@@ -138,7 +138,15 @@ def _epochs_s(work: Work, hosts: Sequence[HostType]) -> float:
 
 
 def forecast(work: Work, choice: Choice, servers: Servers, deadline_s: float | None = None) -> ChoiceForecast:
-    """Forecast a choice of hosts. With a deadline, spot machines follow the Uniform Progress policy."""
+    """Forecast the wall time and the cost of a job on a choice of hosts, as ranges over RUNS simulated outcomes.
+
+    Args:
+        work: The subtasks of the job.
+        choice: The hosts and their price.
+        servers: The parameter servers, which limit the speed.
+        deadline_s: Seconds within which the job must end, or None. With a deadline, spot machines follow the Uniform
+            Progress policy (vcdl.planner.deadline), and the forecast has the probability that the deadline is met.
+    """
     rng = np.random.default_rng(1)
     speed = throughput(choice.hosts, servers, work.subtask)
     usual_s = undisturbed_s(work, choice.hosts, servers)

@@ -103,10 +103,10 @@ class PoolGrid(FolderGrid):
         for workunit in workunits:
             self.done(workunit)
 
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         return max(1, 2 * len(self._pilots))
 
-    slots = open_wanted
+    slots = target_open_workunits
 
     def publish(self, version: int, params: Path) -> None:
         path = str(params.relative_to(self._folder.path))

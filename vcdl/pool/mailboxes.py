@@ -219,7 +219,7 @@ class Mailbox:
 
 @dataclass(frozen=True)
 class PoolFolder:
-    """The folder of a pool. All methods raise OSError."""
+    """The folder of a pool. All methods except `remove` raise OSError."""
 
     path: Path
     shortest_look_s = 0.02

@@ -23,7 +23,10 @@ _STEADY = 8
 
 
 class _PauseAfterSubtasks(RunObserver):
-    """An observer that pauses a run once some subtasks were trained undisturbed."""
+    """Pauses a run once some updates were applied after the first evaluation.
+
+    Earlier updates do not count: until then the evaluator is starting, which takes processor time from the workers.
+    """
 
     def __init__(self, folder: RunFolder, subtasks: int) -> None:
         self._folder, self._left = folder, subtasks

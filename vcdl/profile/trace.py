@@ -90,7 +90,7 @@ class _Trace:
         with_host_s = span.end_s - span.begin_s
         stages = stages_of(event, with_host_s, with_host_s)
         at_s = span.end_s - stages[FOLD] - stages[SERVER]
-        # Backwards from the upload's arrival, as durations are known and moments are not.
+        # Place the stages backwards from the upload's arrival: the journal has their durations, not their start times.
         for stage in reversed(OF_HOST):
             if stages[stage] > 0:
                 yield self._slice(stage, process, lane, at_s - stages[stage], at_s, {})

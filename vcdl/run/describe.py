@@ -147,10 +147,10 @@ def describe_job(job: "Job", start: Any = None) -> Description:
             outputs=facts.outputs,
             layers=len(model.layers),
             parameters=parameters,
-            trainable_parameters=_size(model.trainable_weights),
+            trainable_parameters=_parameter_count(model.trainable_weights),
             frozen_parameters=Layout.of_frozen(model).size,
             layers_with_weights=tuple(
-                LayerFacts(path, int(layer.count_params()), _size(layer.trainable_weights))
+                LayerFacts(path, int(layer.count_params()), _parameter_count(layer.trainable_weights))
                 for path, layer in layer_paths(model)
             ),
         ),
@@ -173,7 +173,7 @@ def model_ends(taken: InputShape, given: Outputs) -> tuple[str, str]:
     return f"samples of shape {format_shape(taken)}", plural(count_of(given), "output")
 
 
-def _size(weights: Iterable[Any]) -> int:
+def _parameter_count(weights: Iterable[Any]) -> int:
     return sum(math.prod(weight.shape) for weight in weights)
 
 

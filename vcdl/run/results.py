@@ -144,7 +144,8 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
     """
     run = Run.open(folder)
     version, weights = choose(folder), None
-    while weights is None:  # before Keras is imported, which takes seconds
+    # Read the weights before Keras is imported: that takes seconds, in which a running run may discard the version.
+    while weights is None:
         try:
             weights = _weights(folder, version, run.layout.size)
         except RunFolderError:

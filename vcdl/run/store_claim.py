@@ -132,16 +132,20 @@ def new_key(name: str) -> str:
 
 
 def claim_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
-    """Return the key of a run's weights.
+    """Claim the key of a run's weights for its folder, and return it.
+
+    The claim says which folder may use the key, so that a copied folder never changes the weights of its original. A
+    folder that was moved keeps its key.
 
     Args:
         folder: The run's folder.
-        prepared: What the run was prepared with.
-        may_restore: Whether a copy of a run gets its own key, because its weights can be restored under it from the
-            folder's files.
+        prepared: The facts that preparation recorded; they contain the first key.
+        may_restore: Give a copy a new key. Set this only if its weights can be restored from the folder's files,
+            because there are no weights under the new key yet.
 
     Raises:
-        RunFolderError: The folder is a copy whose original still exists, and has no key of its own.
+        RunFolderError: The folder is a copy, its original still exists, and `may_restore` is False: both would change
+            the same weights.
     """
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
         # Two processes of a copied run may start at the same time. Without the lock each would claim its own key.

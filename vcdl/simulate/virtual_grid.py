@@ -145,7 +145,7 @@ class VirtualGrid(Grid, Results):
     def publish(self, version: int, params: Path) -> None:
         self._newest = version, params
 
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         """Return the open workunits, with losses not reported yet, plus one for each free slot of a present client."""
         return len(self._known) - len(self._waiting) + len(self._free()) + self._queue_ahead
 

@@ -180,7 +180,7 @@ class WeightlessRun:
             # Failures before uploads, as the assimilator does it.
             for outcome in sorted(self._grid.claim(), key=lambda one: isinstance(one, Uploaded)):
                 self._take(outcome)
-        while actions := self._coordinator.actions(self._time.now_s(), wanted := self._open_wanted()):
+        while actions := self._coordinator.actions(self._time.now_s(), wanted := self._target_open_workunits()):
             self._create([action for action in actions if isinstance(action, Create)])
             for action in actions:
                 self._carry_out(action)
@@ -190,8 +190,8 @@ class WeightlessRun:
         self._tell(*sent)
         return bool(sent)
 
-    def _open_wanted(self) -> int:
-        return self._grid.open_wanted() - self._coordinator.slots_to_leave_free(self._grid.slots())
+    def _target_open_workunits(self) -> int:
+        return self._grid.target_open_workunits() - self._coordinator.slots_to_leave_free(self._grid.slots())
 
     def _measure(self) -> bool:
         """Answer each request for an evaluation; return whether there was any."""

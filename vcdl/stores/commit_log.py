@@ -153,7 +153,11 @@ class CommitLog:
         self._remember(applied[-_RECENT:])
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of those subtasks that have one."""
+        """Return the records of the given subtasks, by subtask. Subtasks that were never applied are left out.
+
+        Raises:
+            StoreLost: A record in the log is damaged, so the store must be rebuilt.
+        """
         found = {subtask: self._recent[subtask] for subtask in subtasks if subtask in self._recent}
         offsets = {subtask: self._index.offsets(subtask.encode()) for subtask in subtasks if subtask not in found}
         if not any(offsets.values()):

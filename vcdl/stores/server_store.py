@@ -161,7 +161,7 @@ class ServerStore(WeightStore):
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         expected = self.expected()
-        # A `strong` server waits for its turn, because of two servers that fold the same version one works for nothing.
+        # A `strong` server waits for its turn: of two servers that fold the same version, one works for nothing.
         # An eventual server never waits, which is its purpose.
         with self._snapshot() if self.overwrites else self._turn() as head:
             yield _ServerTransaction(self, self._check_head(head, expected))

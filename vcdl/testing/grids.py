@@ -72,7 +72,7 @@ class GridContract:
             loop.step()
             names = {item.workunit.name for item in submitted}
             assert names == loop.coordinator.history.open.keys()
-            assert len(names) == grid.open_wanted()
+            assert len(names) == grid.target_open_workunits()
             submit(submitted)  # as after a kill between the two
             outcomes = _brought(grid, len(names))
             # Claimed again in one process: nothing was done with it, so it is still there.

@@ -30,7 +30,7 @@ _MAY_DIFFER = 0.05
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Distances of two uploads as fractions of their steps: 0 if equal to the last bit, infinity if only one moved."""
+    """Distances of two uploads as fractions of the longer step: 0 if equal to the last bit, 1 if only one moved."""
 
     trained: float
     rest: float

@@ -151,7 +151,7 @@ class Accounts:
         return caller
 
     def caller(self, number: str) -> Caller | None:
-        """Return the caller with a token of this id , or None if it is not valid."""
+        """Return the caller with a token of this id, or None if it is not valid."""
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", _storable(number))
         return _caller(_token(rows[0])) if rows else None
 

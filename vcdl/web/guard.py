@@ -119,7 +119,7 @@ class Guard:
         return None if method in _SAFE else _refusal_of_session(asked, caller)
 
     def _refusal_of_visitor(self, asked: HTTPConnection, why: Response) -> Response | None:
-        """Return the refusal of a visitor's request(`why`, or too many requests), or None if the page is public."""
+        """Return the refusal of a visitor's request (`why`, or too many requests), or None if the page is public."""
         is_visit = self._service.is_public and asked.scope["method"] == "GET" and "authorization" not in asked.headers
         if not is_visit or not _VISITED.fullmatch(asked.scope["path"]):
             return why

@@ -281,15 +281,15 @@ def standstill(view: JobView, state: RunState, now_s: float) -> str:
     """Return why a job stands still and what to do, or "" if it proceeds or is not supposed to."""
     last_s = view.report.history.last_s
     if state is RunState.KILLED:
-        return f"{_since(view)}: its process died. `Resume` continues, and no applied update is lost."
+        return f"{_describe_inactivity(view)}: its process died. `Resume` continues, and no applied update is lost."
     if state is RunState.WAITING:
-        return f"{_since(view)}: {_nobody_works(view)}"
+        return f"{_describe_inactivity(view)}: {_nobody_works(view)}"
     if state is RunState.RUNNING and last_s and view.folder.kind.has_wall_clock and now_s - last_s > _STALLED_S:
         return f"Nothing has happened since {_clock(last_s)}, {_ago(last_s, now_s)}: no host uploads results."
     return ""
 
 
-def _since(view: JobView) -> str:
+def _describe_inactivity(view: JobView) -> str:
     last_s = view.report.history.last_s
     is_known = bool(last_s) and view.folder.kind.has_wall_clock
     return f"No host has worked on it since {_clock(last_s)}, {_ago(last_s)}" if is_known else "No host works on it"

@@ -72,7 +72,7 @@ class LivePages:
         self._pages: dict[str, _Page] = {}
 
     def parts(self, key: str) -> Parts:
-        """Return the parts of a page as its watchers have them, or nothing if that is out of date."""
+        """Return the parts of a page as its watchers have them, or nothing if it has no watchers or is out of date."""
         parts = self._pages[key].parts if key in self._pages else {}
         return {} if parts.get("live-error") else parts
 

@@ -115,7 +115,7 @@ def check_command(request: CommandRequest, role: Role) -> tuple[CommandRule, lis
         raise JobError(f"a service does not run {request.name[:30]!r}, only {', '.join(COMMANDS)}")
     if odd := [option for option in request.options if option not in command.options]:
         takes = ", ".join(sorted(command.options)) or "no option"
-        raise JobError(f"{request.name} at a service does not accept {odd[0][:30]}, only: {takes}")
+        raise JobError(f"{request.name} at a service does not accept {odd[0][:30]}: it accepts {takes}")
     if request.new is not None and not command.takes_new:
         raise JobError(f"{request.name} at a service does not accept a job file: give the name of a job there")
     jobs = [*request.arguments][: command.jobs]

@@ -309,7 +309,8 @@ def _refuse_own_code(folder: RunFolder) -> None:
     """
     if read_frozen(folder).model.code is not None:
         raise RunFolderError(
-            f"{folder.path.name} has its own code, which a service does not run: use `vcdl` on the machine"
+            f"the model of {folder.path.name} has its own code, which a service does not run: run this command on the "
+            "service's machine, without --server"
         )
 
 

@@ -70,7 +70,12 @@ class SentFile:
 
 
 class Submissions:
-    """The submissions of a service."""
+    """Accepts jobs that are sent to a service: checks, stores and starts them, and removes their files once they end.
+
+    A submission reserves its name and its quota under the lock, is written and checked without the lock, and becomes a
+    job with its row in `accounts`. A service that is killed before this row removes the files at its next start; one
+    that is killed after it starts the job then (`begin_those_left`). The same caller and key always give the same job.
+    """
 
     def __init__(self, runs: Path, accounts: Accounts, chunks: ChunkStore, budgets: Budgets) -> None:
         self._budgets = budgets

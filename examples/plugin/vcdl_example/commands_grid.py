@@ -70,7 +70,7 @@ class CommandsGrid(DrivenGrid):
                 command.wait()
             self.done(workunit)
 
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         return self._at_once
 
     def wait(self, timeout_s: float) -> None:

@@ -14,7 +14,7 @@ from vcdl.boinc.daemons.assimilator import AssimilatorDaemon
 from vcdl.boinc.daemons.evaluator import evaluations
 from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED
 from vcdl.boinc.daemons.work_generator import WorkGenerators
-from vcdl.boinc.grid.host_care import read_rests
+from vcdl.boinc.grid.host_care import read_suspensions
 from vcdl.boinc.grid.results import UPLOAD_FAILED, output_file
 from vcdl.boinc.grid.workunit_rows import INIT, READY
 from vcdl.boinc.runtime.archive import ArchiveManifest, pack
@@ -283,7 +283,7 @@ def test_a_host_rests_for_a_jobs_quarantine_only_where_it_is_a_stranger(server: 
     with closing(Journal.at(server.folder.journal_file)) as journal:
         journal.append(HostConvicted("host-1", "tiny_e0001_s000_a0_v000000", (), (), for_good=False))
     server.generate()
-    assert (1 in read_rests(server.project).of) is rests
+    assert (1 in read_suspensions(server.project).of) is rests
 
 
 def test_a_convicted_host_keeps_no_credit_for_what_is_taken_back(server: Server) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.boinc
 
 def wanted(grid: BoincGrid) -> int:
     grid.refresh()
-    return grid.open_wanted()
+    return grid.target_open_workunits()
 
 
 def inputs_of(world: World, name: str) -> list[str]:

@@ -9,9 +9,9 @@ from tests.boinc.grid.world import World
 from tests.boinc.standin.signing import SigningKey
 from tests.boinc.standin.states import Outcome
 from vcdl.boinc.grid.grid import clear_job
-from vcdl.boinc.grid.host_care import BANNED, USED_UP, HostCare, ban, ended_tasks, read_rests, write_rests
-from vcdl.boinc.grid.rest import End, Ended, Rest, Rests, rest_after
+from vcdl.boinc.grid.host_care import BANNED, USED_UP, HostCare, ban, ended_tasks, read_suspensions, write_suspensions
 from vcdl.boinc.grid.results import mark_lost
+from vcdl.boinc.grid.suspension import End, Ended, Suspension, Suspensions, suspension_after
 from vcdl.errors import GridError
 
 GOOD, ERROR, TIMEOUT, REFUSED = End.GOOD, End.ERROR, End.TIMEOUT, End.REFUSED
@@ -22,7 +22,7 @@ def ended(*ends: End) -> list[Ended]:
 
 
 @pytest.mark.parametrize(
-    ("ends", "rest_s"),
+    ("ends", "suspension_s"),
     [
         ([], None),
         ([ERROR, ERROR], None),
@@ -35,48 +35,48 @@ def ended(*ends: End) -> list[Ended]:
         ([GOOD, REFUSED, ERROR, REFUSED, REFUSED], 7200),
     ],
 )
-def test_a_host_rests_longer_with_each_failure_in_a_row(ends: list[End], rest_s: float | None) -> None:
-    rest = rest_after(reversed(ended(*ends)))
-    assert (None if rest is None else rest.until_s - 1000.0 * len(ends)) == rest_s
+def test_a_host_rests_longer_with_each_failure_in_a_row(ends: list[End], suspension_s: float | None) -> None:
+    suspension = suspension_after(reversed(ended(*ends)))
+    assert (None if suspension is None else suspension.until_s - 1000.0 * len(ends)) == suspension_s
 
 
-def after(rests: Rests, ended: dict[int, list[Ended]], there: set[int], now_s: float) -> Rests:
-    return rests.after(ended, {}, there, now_s)
+def after(suspensions: Suspensions, ended: dict[int, list[Ended]], there: set[int], now_s: float) -> Suspensions:
+    return suspensions.after(ended, {}, there, now_s)
 
 
 FAILING = ended(ERROR, ERROR, ERROR)
 
 
 def test_most_hosts_never_rest_and_one_alone_does_not() -> None:
-    assert after(Rests({}), {1: FAILING}, {1}, 3100.0) == Rests({}, forgiven_until_s=3100.0)
-    assert set(after(Rests({}), {1: FAILING}, {1, 2}, 3100.0).of) == {1}
-    assert after(Rests({}), {1: FAILING, 2: FAILING}, {1, 2, 3}, 3100.0).of == {}
+    assert after(Suspensions({}), {1: FAILING}, {1}, 3100.0) == Suspensions({}, forgiven_until_s=3100.0)
+    assert set(after(Suspensions({}), {1: FAILING}, {1, 2}, 3100.0).of) == {1}
+    assert after(Suspensions({}), {1: FAILING, 2: FAILING}, {1, 2, 3}, 3100.0).of == {}
 
 
 def test_hosts_that_left_neither_spare_those_at_work_nor_keep_them_from_being_spared() -> None:
     left = dict.fromkeys(range(10, 20), FAILING)
-    assert 1 in after(Rests({}), {1: FAILING, **left}, {1, 2}, 3100.0).of
-    assert after(Rests({}), {1: FAILING, **left}, {1}, 3100.0).of == {}
+    assert 1 in after(Suspensions({}), {1: FAILING, **left}, {1, 2}, 3100.0).of
+    assert after(Suspensions({}), {1: FAILING, **left}, {1}, 3100.0).of == {}
 
 
 def test_what_most_hosts_met_counts_for_none_of_them_later() -> None:
-    spared = after(Rests({}), {1: FAILING, 2: FAILING}, {1, 2, 3}, 3100.0)
+    spared = after(Suspensions({}), {1: FAILING, 2: FAILING}, {1, 2, 3}, 3100.0)
     assert after(spared, {1: FAILING, 2: FAILING}, set(range(20)), 3200.0).of == {}
 
 
 def test_a_host_that_rests_is_not_let_in_for_being_the_first_to_ask_after_an_outage() -> None:
-    resting = after(Rests({}), {1: FAILING}, {1, 2}, 3100.0)
-    assert after(resting, {1: FAILING}, {1}, 3200.0) == resting
+    suspended = after(Suspensions({}), {1: FAILING}, {1, 2}, 3100.0)
+    assert after(suspended, {1: FAILING}, {1}, 3200.0) == suspended
 
 
 def test_a_rest_outlasts_the_tasks_that_led_to_it_until_one_is_good() -> None:
-    resting = after(Rests({}), {1: FAILING}, {1, 2}, 3100.0)
-    assert after(resting, {}, {1, 2}, 3200.0) == resting
-    assert after(resting, {1: [Ended(3600.0, GOOD)]}, {1, 2}, 3700.0).of == {}
+    suspended = after(Suspensions({}), {1: FAILING}, {1, 2}, 3100.0)
+    assert after(suspended, {}, {1, 2}, 3200.0) == suspended
+    assert after(suspended, {1: [Ended(3600.0, GOOD)]}, {1, 2}, 3700.0).of == {}
 
 
 def test_a_quarantine_outlasts_the_job_that_says_so_and_what_its_host_had_begun() -> None:
-    held = Rests({}).after({}, {1: "in quarantine of the job a"}, {1}, 1000.0)
+    held = Suspensions({}).after({}, {1: "in quarantine of the job a"}, {1}, 1000.0)
     assert held.of[1].until_s == 87400.0
     assert after(held, {1: [Ended(2000.0, GOOD)]}, {1}, 2100.0) == held
     assert after(held, {1: [Ended(2000.0, GOOD)], 2: FAILING}, {1, 2}, 3100.0).of.keys() == {1}, "2 is alone"
@@ -90,12 +90,12 @@ def lost(*times_s: float) -> list[Ended]:
 def test_a_lost_upload_counts_only_where_others_came_through_in_the_same_minute() -> None:
     came = [Ended(1000.0, GOOD), Ended(1030.0, GOOD)]
     there = {1, 2, 3, 4}
-    assert 1 in after(Rests({}), {1: lost(1010.0, 1020.0), 2: came}, there, 1100.0).of
-    assert after(Rests({}), {1: lost(1010.0, 1020.0)}, there, 1100.0).of == {}, "nobody can tell"
-    assert after(Rests({}), {1: lost(1210.0, 1220.0), 2: came}, there, 1300.0).of == {}, "the other came before"
-    assert after(Rests({}), {1: lost(1010.0, 1020.0), 2: came, 3: lost(1015.0)}, there, 1100.0).of == {}
+    assert 1 in after(Suspensions({}), {1: lost(1010.0, 1020.0), 2: came}, there, 1100.0).of
+    assert after(Suspensions({}), {1: lost(1010.0, 1020.0)}, there, 1100.0).of == {}, "nobody can tell"
+    assert after(Suspensions({}), {1: lost(1210.0, 1220.0), 2: came}, there, 1300.0).of == {}, "the other came before"
+    assert after(Suspensions({}), {1: lost(1010.0, 1020.0), 2: came, 3: lost(1015.0)}, there, 1100.0).of == {}
     two = {1: lost(1010.0, 1020.0), 2: came, 3: lost(1015.0), 4: came}
-    assert set(after(Rests({}), two, there, 1100.0).of) == {1}
+    assert set(after(Suspensions({}), two, there, 1100.0).of) == {1}
 
 
 @pytest.fixture
@@ -117,9 +117,9 @@ def quota(world: World, host: int) -> tuple[int, int]:
     return row["max_jobs_per_day"], row["n_jobs_today"]
 
 
-def rests_of(world: World) -> Mapping[int, Rest]:
-    """The rests that follow from BOINC's tables, beside many hosts that are well."""
-    return Rests({}).after(ended_tasks(world.project, world.database), {}, range(100), time.time()).of
+def rests_of(world: World) -> Mapping[int, Suspension]:
+    """The suspensions that follow from BOINC's tables, beside many hosts that are well."""
+    return Suspensions({}).after(ended_tasks(world.project, world.database), {}, range(100), time.time()).of
 
 
 def report_doubles_the_quota(world: World) -> None:
@@ -130,12 +130,12 @@ def report_doubles_the_quota(world: World) -> None:
 def pass_time(world: World, seconds: int) -> None:
     statement = "UPDATE result SET received_time = received_time - %s, sent_time = sent_time - %s WHERE hostid > 0"
     world.standin.execute(statement, seconds, seconds)
-    kept = read_rests(world.project)
+    kept = read_suspensions(world.project)
     earlier = {
-        host: replace(rest, until_s=rest.until_s - seconds, since_s=rest.since_s - seconds)
-        for host, rest in kept.of.items()
+        host: replace(suspension, until_s=suspension.until_s - seconds, since_s=suspension.since_s - seconds)
+        for host, suspension in kept.of.items()
     }
-    write_rests(world.project, replace(kept, of=earlier))
+    write_suspensions(world.project, replace(kept, of=earlier))
 
 
 @pytest.mark.boinc
@@ -190,7 +190,7 @@ def test_a_host_rests_in_an_app_version_that_it_never_had_and_after_its_job_was_
     HostCare(hosts.project, hosts.database).suspend_failing()
     rows = hosts.rows("SELECT max_jobs_per_day, n_jobs_today FROM host_app_version WHERE host_id = 1")
     assert [tuple(row.values()) for row in rows] == [(1, USED_UP)] * 2
-    assert set(read_rests(hosts.project).of) == {1}
+    assert set(read_suspensions(hosts.project).of) == {1}
 
 
 def refused_without_a_file(world: World, host: int, first: int, count: int = 2) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.boinc
 def test_boinc_s_tables_tell_of_a_host_what_the_journal_cannot(world: World) -> None:
     for name in world.created(3):
         world.fail(name, exit_status=202 if name.startswith("mnist_e0001") else 195)
-    assert facts_of(world.project, world.database, "mnist")["host-1"].rest is None
+    assert facts_of(world.project, world.database, "mnist")["host-1"].suspension is None
     (name,) = world.created(1, job="other")
     world.report(name)
     world.update("result", world.result_of(name)["id"], granted_credit=2.5)

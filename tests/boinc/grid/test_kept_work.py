@@ -141,15 +141,15 @@ def test_one_that_was_given_up_is_handled_though_the_transitioner_wrote_last(wor
 def test_its_work_is_made_for_the_hosts_of_the_account_and_counts_for_no_other_job(world: World, kept: str) -> None:
     common = world.grid("common")
     common.refresh()
-    alone = common.open_wanted()
+    alone = common.target_open_workunits()
     for host in range(20):
         world.update("host", world.host(100 + host), userid=BOB)
     mine = grid(world)
     mine.refresh()
-    assert mine.open_wanted() == Marks(8, 12).high  # not one for each of bob's hosts
+    assert mine.target_open_workunits() == Marks(8, 12).high  # not one for each of bob's hosts
     world.grid("common", share=1).submit([world.staged(job="common")])
     common.refresh()
-    assert common.open_wanted() > alone  # the whole part, for 20 hosts
+    assert common.target_open_workunits() > alone  # the whole part, for 20 hosts
 
 
 def test_an_account_is_found_by_its_address_or_its_number(world: World, kept: str) -> None:

@@ -5,8 +5,8 @@ import pytest
 from tests.boinc.grid.world import World
 from tests.boinc.standin.states import Outcome, Server
 from vcdl.boinc.grid.host_care import BANNED, HostCare
-from vcdl.boinc.grid.rest import Rest, Rests
 from vcdl.boinc.grid.second_copies import SecondCopies
+from vcdl.boinc.grid.suspension import Suspension, Suspensions
 
 pytestmark = pytest.mark.boinc
 
@@ -103,8 +103,8 @@ def test_offers_of_a_job_that_ended_are_withdrawn(world: World, out: str) -> Non
 
 def rests(world: World, host: int) -> None:
     world.standin.insert("app_version", appid=world.app_id)
-    rest = Rest(time.time() + 600, "its last tasks failed")
-    HostCare(world.project, world.database).hold(Rests({host: rest}), time.time())
+    rest = Suspension(time.time() + 600, "its last tasks failed")
+    HostCare(world.project, world.database).hold(Suspensions({host: rest}), time.time())
 
 
 def test_a_host_that_rests_is_not_asked(world: World, out: str) -> None:

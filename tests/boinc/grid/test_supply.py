@@ -1,6 +1,6 @@
 import pytest
 
-from vcdl.boinc.grid.supply import Demand, JobStock, Marks, Stock, marks, open_wanted
+from vcdl.boinc.grid.supply import Demand, JobStock, Marks, Stock, marks, target_open_workunits
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def test_the_marks_follow_the_clients(running: int, idle_hosts: int, task_s: flo
 def test_it_is_filled_up_to_the_high_mark_once_it_falls_below_the_low_one(
     unsent: int, running: int, wanted: int
 ) -> None:
-    assert open_wanted("a", {"a": JobStock(1, Stock(unsent, running))}, Marks(4, 6)) == wanted
+    assert target_open_workunits("a", {"a": JobStock(1, Stock(unsent, running))}, Marks(4, 6)) == wanted
 
 
 def test_superseded_workunits_that_only_boinc_counts_never_make_the_stock_grow_without_end() -> None:
     running, superseded, unsent = 10, 3, 0
     for _ in range(100):
         known = running - superseded + unsent
-        unsent += max(0, open_wanted("a", {"a": JobStock(1, Stock(unsent, running))}, Marks(4, 6)) - known)
+        unsent += max(0, target_open_workunits("a", {"a": JobStock(1, Stock(unsent, running))}, Marks(4, 6)) - known)
     assert unsent <= 6 + superseded
 
 
@@ -59,14 +59,14 @@ def test_superseded_workunits_that_only_boinc_counts_never_make_the_stock_grow_w
     ],
 )
 def test_a_job_makes_work_up_to_its_part_of_what_is_open(a: JobStock, b: JobStock, wanted: int) -> None:
-    assert open_wanted("a", {"a": a, "b": b}, Marks(4, 6)) == wanted
+    assert target_open_workunits("a", {"a": a, "b": b}, Marks(4, 6)) == wanted
 
 
 @pytest.mark.parametrize(("unsent_of_b", "wanted"), [(0, 8 + 2), (1, 8 + 1), (2, 8)])
 def test_a_job_that_has_its_part_makes_work_when_the_others_make_none(unsent_of_b: int, wanted: int) -> None:
     jobs = {"a": JobStock(1, Stock(0, 8)), "b": JobStock(1, Stock(unsent_of_b, 0))}
-    assert open_wanted("a", jobs, Marks(4, 6)) == 8
-    assert open_wanted("a", jobs, Marks(4, 6), others_pass=True) == wanted
+    assert target_open_workunits("a", jobs, Marks(4, 6)) == 8
+    assert target_open_workunits("a", jobs, Marks(4, 6), others_pass=True) == wanted
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
@@ -79,7 +79,7 @@ def test_clients_are_shared_as_far_as_whole_tasks_allow(order: str, slots: int, 
         for job in order:
             jobs = {it: JobStock(shares[it], Stock(unsent.count(it), running.count(it))) for it in "ab"}
             mine = jobs[job].open
-            unsent += job * max(0, open_wanted(job, jobs, whole) - mine)
+            unsent += job * max(0, target_open_workunits(job, jobs, whole) - mine)
         while len(running) < slots and unsent:
             running.append(unsent.pop(0))
         assert len(running) == slots or look < 100, "no client goes away empty"

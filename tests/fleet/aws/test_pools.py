@@ -98,7 +98,7 @@ def test_unknown_things_are_named_with_what_to_change(provider_of: Providers, ch
 
 
 def test_a_region_that_the_account_has_not_enabled_is_named(provider_of: Providers) -> None:
-    with pytest.raises(FleetError, match="af-south-1: this account has not enabled this region"):
+    with pytest.raises(FleetError, match="af-south-1: not enabled in this account"):
         provider_of("places=[{region: us-east-1}, {region: af-south-1}]").find()
 
 

@@ -47,7 +47,7 @@ def check_disk_space(installation: Installation) -> Iterator[Finding]:
     for folder, free in free_by_folder(installation.project).items():
         what = f"{free / _GIB:.1f} GiB free for {installation.display_path(folder)}"
         if free < least:
-            cure = f"free {GO_ON_BYTES / _GIB:g} GiB, then it continues: delete old jobs in vcdl/runs, logs in log_*/"
+            cure = f"delete old jobs in vcdl/runs, logs in log_*/: it continues at {GO_ON_BYTES / _GIB:g} GiB free"
             yield failed(f"{what}: no new work is made", cure)
         elif free < _LITTLE_BYTES:
             yield warning(what, "free some space before it stops the jobs")

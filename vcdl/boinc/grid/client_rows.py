@@ -41,7 +41,10 @@ class ClientRows:
         self._account = account
 
     def first_unsent(self) -> int:
-        """Return the first result that may still be sent; none below this id will be."""
+        """Return the lowest id of a result that may still be sent: all lower ones have been sent or are over.
+
+        If there is none, return the id after the last result's.
+        """
         # Result ids grow with creation. Everything below the smallest unsent one has been sent or is over, so
         # `sent_results` need not read it again.
         rows = self._database.execute(

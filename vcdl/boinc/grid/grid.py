@@ -30,7 +30,7 @@ from vcdl.boinc.grid.publication import Publication
 from vcdl.boinc.grid.results import has_arrived, host_name
 from vcdl.boinc.grid.second_copies import SecondCopies
 from vcdl.boinc.grid.staging import TEMPLATE_WITH_FROZEN, Staging
-from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, open_wanted
+from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, target_open_workunits
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError, for_shell
 from vcdl.journal.events import WorkunitSent
@@ -126,7 +126,7 @@ class BoincGrid(Grid):
             self._is_share_told = True
         self._update_supply()
 
-    def open_wanted(self) -> int:
+    def target_open_workunits(self) -> int:
         return self._wanted
 
     def _update_supply(self) -> None:
@@ -139,7 +139,7 @@ class BoincGrid(Grid):
         ahead = self._settings.queue_ahead
         # The job names the number itself: neither the demand nor other jobs matter.
         if ahead is not None:
-            self._wanted = open_wanted(job, {job: mine}, Marks(ahead, ahead))
+            self._wanted = target_open_workunits(job, {job: mine}, Marks(ahead, ahead))
             return
         others = {
             other: JobStock(manifest.share, WorkunitRows(self._database, other).stock())
@@ -157,7 +157,7 @@ class BoincGrid(Grid):
         # shortage lasts longer than a round of all jobs, since otherwise all would fill the same gap together.
         now_s = time.monotonic()
         self._lean_since_s = min(self._lean_since_s, now_s)
-        self._wanted = open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
+        self._wanted = target_open_workunits(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
 
     def replicate_late(self, *, queue_empty: bool) -> None:
         self._copies.replicate_late(queue_empty=queue_empty)

@@ -26,8 +26,8 @@ import msgspec
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject, add_advice
-from vcdl.boinc.grid.rest import SAME_MINUTE_S, End, Ended, Rest, Rests
 from vcdl.boinc.grid.results import TRANSFER_FAILED, host_name
+from vcdl.boinc.grid.suspension import SAME_MINUTE_S, End, Ended, Suspension, Suspensions
 from vcdl.boinc.grid.workunit_rows import CANCELLED, CLIENT_ERROR, INVALID, NO_REPLY, OVER, SUCCESS, VALIDATE_ERROR
 from vcdl.errors import GridError
 from vcdl.files.atomic import atomic_write
@@ -76,26 +76,28 @@ class HostCare:
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
-        now_s, before = time.time(), read_rests(self._project)
+        now_s, before = time.time(), read_suspensions(self._project)
         # Hosts that left long ago must not count as "most hosts": they would outvote those at work, in either
         # direction.
         rows = self._database.execute("SELECT id FROM host WHERE rpc_time > %s", int(now_s) - _THERE_S)
         there = {int(row[0]) for row in rows}
-        rests = before.after(ended_tasks(self._project, self._database, before.of), quarantined(), there, now_s)
-        if rests != before:
-            write_rests(self._project, rests)  # first: a suspension that is stored nowhere would end with this process
-            _tell(before, rests, now_s)
+        suspensions = before.after(ended_tasks(self._project, self._database, before.of), quarantined(), there, now_s)
+        if suspensions != before:
+            write_suspensions(
+                self._project, suspensions
+            )  # first: a suspension that is stored nowhere would end with this process
+            _tell(before, suspensions, now_s)
         # In every call, also without a change: BOINC raises the quota with each reported success and resets
         # n_jobs_today each day.
-        self.hold(rests, now_s)
-        self._restore_quotas(rests.of)
+        self.hold(suspensions, now_s)
+        self._restore_quotas(suspensions.of)
 
-    def hold(self, rests: Rests, now_s: float) -> None:
+    def hold(self, suspensions: Suspensions, now_s: float) -> None:
         """Stop the suspended hosts, and allow one task to hosts whose suspension is over."""
-        for host, rest in rests.of.items():
+        for host, suspension in suspensions.of.items():
             # After its one trial task a host is stopped again immediately; otherwise BOINC would send as many tasks as
             # its cores ask for.
-            if rest.is_on(now_s) or self._had_trial_task(host, rest):
+            if suspension.is_on(now_s) or self._had_trial_task(host, suspension):
                 self._stop(host)
             else:
                 self._try_again(host)
@@ -117,11 +119,11 @@ class HostCare:
             host, USED_UP, self._database.app_id, host,
         )  # fmt: skip
 
-    def _had_trial_task(self, host: int, rest: Rest) -> bool:
+    def _had_trial_task(self, host: int, suspension: Suspension) -> bool:
         """Return whether a host got its one task after its suspension; it gets no other before that task has ended."""
         rows = self._database.execute(
             "SELECT 1 FROM result WHERE hostid = %s AND appid = %s AND sent_time >= %s LIMIT 1",
-            host, self._database.app_id, int(rest.until_s),
+            host, self._database.app_id, int(suspension.until_s),
         )  # fmt: skip
         return bool(rows)
 
@@ -133,66 +135,66 @@ class HostCare:
             self._database.app_id, host,
         )  # fmt: skip
 
-    def _restore_quotas(self, resting: Collection[int]) -> None:
+    def _restore_quotas(self, suspended: Collection[int]) -> None:
         """Restore the quota of all other hosts."""
         self._database.execute(
             "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id SET h.n_jobs_today = 0"
             " WHERE v.appid = %s AND h.n_jobs_today >= %s AND h.host_id NOT IN %s",
-            self._database.app_id, USED_UP, tuple(resting) or (0,),
+            self._database.app_id, USED_UP, tuple(suspended) or (0,),
         )  # fmt: skip
 
 
-def _tell(before: Rests, rests: Rests, now_s: float) -> None:
-    if rests.forgiven_until_s > before.forgiven_until_s:
+def _tell(before: Suspensions, suspensions: Suspensions, now_s: float) -> None:
+    if suspensions.forgiven_until_s > before.forgiven_until_s:
         _log.warning("most hosts fail, so none of them is suspended: the job or the server seems to be at fault")
-    for host, rest in rests.of.items():
-        if rest.is_on(now_s) and (host not in before.of or before.of[host].why != rest.why):
-            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rest.until_s))
-            _log.warning("%s gets no work until %s, then a single task: %s", host_name(host), until, rest.why)
-    for host in before.of.keys() - rests.of.keys():
+    for host, suspension in suspensions.of.items():
+        if suspension.is_on(now_s) and (host not in before.of or before.of[host].why != suspension.why):
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(suspension.until_s))
+            _log.warning("%s gets no work until %s, then a single task: %s", host_name(host), until, suspension.why)
+    for host in before.of.keys() - suspensions.of.keys():
         _log.info("%s has work again", host_name(host))
 
 
-def rests_file(project: BoincProject) -> Path:
+def suspensions_file(project: BoincProject) -> Path:
     return project.path / "vcdl" / "hosts.json"
 
 
-def read_rests(project: BoincProject) -> Rests:
+def read_suspensions(project: BoincProject) -> Suspensions:
     """Return the suspensions.
 
     Raises:
         GridError: Their file cannot be read.
     """
-    path = rests_file(project)
+    path = suspensions_file(project)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Rests)
+        return msgspec.json.decode(path.read_bytes(), type=Suspensions)
     except FileNotFoundError:
-        return Rests({})
+        return Suspensions({})
     except (OSError, ValueError) as error:
         what = " ".join(str(error).split())[:200]
         raise GridError(f"{path} cannot be read ({what}): fix it, or remove it, which ends all suspensions") from error
 
 
-def write_rests(project: BoincProject, rests: Rests) -> None:
+def write_suspensions(project: BoincProject, suspensions: Suspensions) -> None:
     """Store the suspensions.
 
     Raises:
         GridError: Their file cannot be written.
     """
-    path = rests_file(project)
+    path = suspensions_file(project)
     with add_advice(path, "suspensions cannot be stored: check space and permissions"), atomic_write(path) as target:
-        target.write_bytes(msgspec.json.format(msgspec.json.encode(rests), indent=1))
+        target.write_bytes(msgspec.json.format(msgspec.json.encode(suspensions), indent=1))
 
 
 def ended_tasks(
-    project: BoincProject, database: BoincDatabase, resting: Collection[int] = ()
+    project: BoincProject, database: BoincDatabase, suspended: Collection[int] = ()
 ) -> Mapping[int, list[Ended]]:
     """Return the last tasks of hosts with failures or suspensions, and all tasks around failed transfers.
 
     Args:
         project: The BOINC project.
         database: Its database.
-        resting: Suspended hosts, whose tasks are returned even if none failed.
+        suspended: Suspended hosts, whose tasks are returned even if none failed.
 
     Raises:
         GridError: The database cannot be read.
@@ -208,7 +210,7 @@ def ended_tasks(
         TRANSFER_FAILED, TRANSFER_FAILED, database.app_id, OVER, since,
         (CLIENT_ERROR, NO_REPLY, VALIDATE_ERROR), INVALID,
     )  # fmt: skip
-    hosts = {int(row[0]) for row in failing}.union(resting)
+    hosts = {int(row[0]) for row in failing}.union(suspended)
     if not hosts:
         return {}
     # Other hosts' uploads of the same minutes show whether the server lost a file, so their successes around the

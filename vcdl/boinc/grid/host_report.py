@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, NOT_BEGUN_IN_TIME, read_rests
+from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, NOT_BEGUN_IN_TIME, read_suspensions
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.grid.rest import Rest
 from vcdl.boinc.grid.results import host_name
+from vcdl.boinc.grid.suspension import Suspension
 from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, NO_REPLY, of_job
 
 
@@ -23,7 +23,7 @@ class HostFacts:
     heard_of_s: float
     """Unix time of the host's last request, for any job."""
     banned: bool
-    rest: Rest | None
+    suspension: Suspension | None
     """The host's suspension over all jobs; None: it may get work."""
 
 
@@ -44,7 +44,7 @@ def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[s
         f" WHERE r.appid = %s AND {match} GROUP BY r.hostid, h.rpc_time, h.max_results_day",
         IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NOT_BEGUN_IN_TIME, NO_REPLY, database.app_id, *arguments,
     )  # fmt: skip
-    rests = read_rests(project).of
+    suspensions = read_suspensions(project).of
     return {
         host_name(host): HostFacts(
             running=int(running),
@@ -53,7 +53,7 @@ def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[s
             credit=float(credit),
             heard_of_s=float(heard_s),
             banned=most == BANNED,
-            rest=rests.get(host),
+            suspension=suspensions.get(host),
         )
         for host, heard_s, most, running, errors, timeouts, credit in rows
     }

@@ -77,7 +77,7 @@ class JobStock:
         return self.stock.unsent + self.stock.running
 
 
-def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
+def target_open_workunits(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
     """Return how many workunits of a job should be open.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.host_care import HostCare, read_rests
+from vcdl.boinc.grid.host_care import HostCare, read_suspensions
 from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project import files, rows
 from vcdl.boinc.project.app_version import publish
@@ -75,7 +75,7 @@ def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
         for version in versions:
             rows.set_deprecated(database, version, deprecated)
             yield f"app version {version.label} is {'no longer' if deprecated else 'again'} offered"
-    HostCare(plan.project, database).hold(read_rests(plan.project), time.time())  # in the new app version as well
+    HostCare(plan.project, database).hold(read_suspensions(plan.project), time.time())  # in the new app version as well
     tell_feeder(plan.project)
 
 

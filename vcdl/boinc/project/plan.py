@@ -231,7 +231,7 @@ def _client(project: BoincProject, wishes: Wishes, key: WeightsKey, kept: Mappin
 def _dropped_wrappers(project: BoincProject, kept: Mapping[Path, bytes]) -> list[Path]:
     """Return the wrappers of an earlier install that are no longer used.
 
-    One of them is the wrapper for Windows that install kept before December 2026.
+    One of them may be the wrapper for Windows, which install kept before December 2026.
     """
     there = [path for path in runtime_folder(project.path).glob("*") if path.suffix != ".tar"]
     return sorted(path for path in there if path not in kept)

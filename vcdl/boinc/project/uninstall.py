@@ -16,7 +16,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.disk_room import shortage_mark
 from vcdl.boinc.grid.forget import jobs_kept_on_clients
 from vcdl.boinc.grid.grid import clear_job
-from vcdl.boinc.grid.host_care import read_rests, rests_file
+from vcdl.boinc.grid.host_care import read_suspensions, suspensions_file
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import APP, BoincProject
 from vcdl.boinc.grid.results import workunit_and_result
@@ -238,6 +238,6 @@ def _our_files(project: BoincProject, *, delete_runs: bool, delete_rows: bool) -
     yield from pages_to_remove(project.path)
     if delete_runs:
         yield project.runs_folder
-    if delete_rows or not read_rests(project).of:
-        yield rests_file(project)
+    if delete_rows or not read_suspensions(project).of:
+        yield suspensions_file(project)
     yield project.path / "vcdl" / "install"  # last: until then this can be repeated

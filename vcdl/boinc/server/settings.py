@@ -69,7 +69,7 @@ class ServerSettings:
             raise ServerError(f"--backup-for {self.backup_for}: give keys of age, or of gpg")
         # The title goes into XML, PHP and a command line.
         if not re.fullmatch(r"[^<>&\"'\\\n]{1,60}", self.title):
-            raise ServerError(f"--title {self.title}: give up to 60 characters without quotes and markup")
+            raise ServerError(f"--title {self.title}: use 1 to 60 characters, none of < > & \" ' \\")
 
     @property
     def project(self) -> Path:

@@ -102,7 +102,10 @@ class _Array:
         # A file that is still being copied has the right header. Its missing rows would be noticed only in the middle
         # of the cut.
         if self._begin + self.shape[0] * self.row_bytes != path.stat().st_size:
-            raise DataError(f"{path.name} is truncated: its header says shape {self.shape}; write it again")
+            raise DataError(
+                f"{path.name} does not have the size that its header says (shape {self.shape}): wait if it is still "
+                "being copied, otherwise write it again"
+            )
 
     def read(self, first: int, behind: int) -> Array:
         """Return the rows from `first` until before `behind`. Raises DataError, FileUnavailable."""

@@ -76,8 +76,9 @@ def samples_in(file: Path, *, header: bool = True) -> int:
         header: Whether the first line of a text file names the columns.
 
     Raises:
-        DataError: The file is not a table.
+        DataError: The file is not a table, unless it is a text file.
         FileUnavailable: It cannot be read now.
+        OSError: A text file cannot be read.
     """
     if file.suffix.lower() not in (".csv", ".tsv"):
         with open_table(file) as table:
@@ -151,7 +152,11 @@ class Table:
                 skips = max(0, skips - len(batch))
 
     def _of_parquet(self, columns: Sequence[str], skips: int) -> tuple[Iterator[Any], int]:
-        """Return the batches from the row group that contains row `skips`, and how many of its rows to skip."""
+        """Return an iterator over the batches, starting with the row group that contains row `skips`.
+
+        Returns:
+            The batches, and the number of rows to skip at their beginning.
+        """
         facts = self._opened.metadata
         first = 0
         while first < facts.num_row_groups and skips >= facts.row_group(first).num_rows:

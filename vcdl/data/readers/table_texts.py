@@ -39,7 +39,7 @@ def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
     texts = [column for column in columns.values() if column.kind == "text" and column is not target]
     if not texts:
         raise DataError(
-            f"{path.name} has no column of texts in addition to the label {target.name}: name another one by --label"
+            f"{path.name} has no text column besides the label {target.name}: choose another label with --label"
         )
     text = max(texts, key=lambda column: sum(map(len, column.values)) / max(1, len(column.values)))
     types = {target.name: arrow().string(), text.name: arrow().string()}

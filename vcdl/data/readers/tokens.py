@@ -11,9 +11,10 @@ from vcdl.errors import DataError, one_line
 
 
 class Tokens:
-    """A tokenizer.
+    """A Hugging Face tokenizer, loaded from its JSON file.
 
-    With `most` it adds the tokens for begin and end that its file defines, and truncates each text to `most` tokens.
+    With a limit (`most`), each text gets the special tokens that the file defines, such as BOS and EOS, and is
+    truncated to `most` tokens. Without a limit it gets neither.
     """
 
     def __init__(self, path: Path, most: int | None) -> None:
@@ -21,7 +22,7 @@ class Tokens:
 
         Args:
             path: Its file, as `tokenizer.save()` writes it.
-            most: The most tokens of a text; None: no limit, and no begin and end marks.
+            most: Largest number of tokens of a text, or None for no limit and no special tokens.
 
         Raises:
             DataError: The package tokenizers is missing, or the file is not a tokenizer's.

@@ -88,7 +88,8 @@ class AwsPlace:
             answer = self.region.call("get_console_output", InstanceId=id, Latest=True)
         except CloudRefusal as refused:
             if refused.kind is not ProblemKind.BAD_REQUEST:
-                raise  # the saved output of a live machine is from its launch, before the agent
+                # The saved output of a live machine ends at its launch, before the agent starts, so it would not help.
+                raise
             answer = self.region.call("get_console_output", InstanceId=id)
         return str(answer.get("Output", ""))  # boto3 has already decoded it
 

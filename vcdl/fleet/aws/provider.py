@@ -174,7 +174,7 @@ class AwsProvider(Provider):
         ours = set(self.settings.regions)
         if lacking := sorted(ours - names):
             raise FleetError(
-                f"{', '.join(lacking)}: this account has not enabled this region; change `places > region` in "
+                f"{', '.join(lacking)}: not enabled in this account; change `places > region` in "
                 "the fleet file, or enable it in AWS's console under Account"
             )
         return self._places(sorted(names - ours))

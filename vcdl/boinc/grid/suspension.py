@@ -11,11 +11,11 @@ _FAILURES = 3
 """Failures in a row after which a host is suspended, since a computer without memory fails all tasks within seconds."""
 _REFUSALS = 2
 """Refused or lost uploads after which a host is suspended: an honest host has hardly any, so two are enough."""
-_FIRST_REST_S = 600.0
+_FIRST_SUSPENSION_S = 600.0
 """Seconds of the first suspension after failures, doubled by each further failure."""
-_REFUSED_REST_S = 3600.0
+_REFUSED_SUSPENSION_S = 3600.0
 """Seconds of the first suspension after refusals, longer because the uploads cost the server work."""
-LONGEST_REST_S = 86400.0
+LONGEST_SUSPENSION_S = 86400.0
 """Seconds of the longest suspension, so that a repaired host is tried at least once a day."""
 SAME_MINUTE_S = 60.0
 """Seconds around a lost transfer in which other hosts' tasks show whether the server lost it."""
@@ -44,7 +44,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Rest:
+class Suspension:
     """A host's suspension: no task until its end, then a single one; if that succeeds, the host gets work again."""
 
     until_s: float
@@ -60,10 +60,10 @@ class Rest:
         return now_s < self.until_s
 
 
-def rest_after(ended: Iterable[Ended]) -> Rest | None:
+def suspension_after(ended: Iterable[Ended]) -> Suspension | None:
     """Return the suspension that a host's last tasks cause; None if they cause none.
 
-    Its length doubles with each further failure, up to LONGEST_REST_S.
+    Its length doubles with each further failure, up to LONGEST_SUSPENSION_S.
     """
     in_order = sorted(ended, key=lambda one: one.time_s)
     # Only failures since the last success count: an honest host with a rare error is never suspended for its total.
@@ -73,15 +73,15 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
     refused = sum(one.end in (End.REFUSED, End.LOST) for one in failed)
     if refused >= _REFUSALS:
         # The exponent is bounded before the multiplication: a host with thousands of failures would overflow a float.
-        # The result is cut at LONGEST_REST_S anyway.
-        rest_s = _REFUSED_REST_S * 2 ** min(refused - _REFUSALS, 10)
+        # The result is cut at LONGEST_SUSPENSION_S anyway.
+        suspension_s = _REFUSED_SUSPENSION_S * 2 ** min(refused - _REFUSALS, 10)
     elif len(failed) >= _FAILURES:
-        rest_s = _FIRST_REST_S * 2 ** min(len(failed) - _FAILURES, 10)
+        suspension_s = _FIRST_SUSPENSION_S * 2 ** min(len(failed) - _FAILURES, 10)
     else:
         return None
     last_s = failed[-1].time_s
     # Counted from the failure, not from now: then the same tasks give the same end at each look and after a restart.
-    return Rest(last_s + min(rest_s, LONGEST_REST_S), _words(failed), last_s)
+    return Suspension(last_s + min(suspension_s, LONGEST_SUSPENSION_S), _words(failed), last_s)
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
@@ -103,20 +103,20 @@ def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
 
 
 @dataclass(frozen=True)
-class Rests:
+class Suspensions:
     """The suspended hosts, stored in a file.
 
     A suspension outlives the end of a job and a new app version.
     """
 
-    of: Mapping[int, Rest]
+    of: Mapping[int, Suspension]
     """Suspensions by host. One that is over stays until the host's next task succeeds."""
     forgiven_until_s: float = 0.0
     """Unix time up to which failures are ignored, because most hosts had them."""
 
     def after(
         self, ended: Mapping[int, Sequence[Ended]], quarantined: Mapping[int, str], there: Collection[int], now_s: float
-    ) -> "Rests":
+    ) -> "Suspensions":
         """Return the suspensions after these tasks.
 
         If more than half of the active hosts would be suspended, the hosts are not to blame: only quarantines stay, and
@@ -130,30 +130,38 @@ class Rests:
         """
         # A suspension is stored, because it could not be computed again: its tasks leave the window of the newest
         # results, or their job is deleted, and the host would get work too early.
-        kept = {host: rest for host, rest in self.of.items() if _last_good_s(ended.get(host, ())) <= rest.since_s}
+        kept = {
+            host: suspension
+            for host, suspension in self.of.items()
+            if _last_good_s(ended.get(host, ())) <= suspension.since_s
+        }
         condemned = self._quarantines(quarantined, now_s)
         new = {}
         for host, tasks in of_hosts(ended).items():
-            rest = rest_after(one for one in tasks if one.time_s > self.forgiven_until_s)
-            if rest is not None and (host not in kept or rest.until_s > kept[host].until_s):
-                new[host] = rest
-        resting = {**kept, **new}
+            suspension = suspension_after(one for one in tasks if one.time_s > self.forgiven_until_s)
+            if suspension is not None and (host not in kept or suspension.until_s > kept[host].until_s):
+                new[host] = suspension
+        suspended = {**kept, **new}
         at_work = set(there) - condemned.keys()
-        idle = [host for host in at_work & resting.keys() if resting[host].is_on(now_s)]
+        idle = [host for host in at_work & suspended.keys() if suspended[host].is_on(now_s)]
         # A broken job, a full disk or a bad release fails everywhere. Suspending all hosts would stop the project, and
         # their failures up to now are forgiven so that the next look does not repeat this.
         if new and 2 * len(idle) > len(at_work):
-            return Rests(condemned, forgiven_until_s=now_s)
-        return replace(self, of={**resting, **condemned})
+            return Suspensions(condemned, forgiven_until_s=now_s)
+        return replace(self, of={**suspended, **condemned})
 
-    def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Rest]:
+    def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Suspension]:
         """Return the suspensions of hosts in a job's quarantine; each lasts a day from the job's last report."""
-        until_s = now_s + LONGEST_REST_S
-        said = {host: Rest(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
-        kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}
+        until_s = now_s + LONGEST_SUSPENSION_S
+        said = {host: Suspension(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
+        kept = {
+            host: suspension
+            for host, suspension in self.of.items()
+            if suspension.is_quarantine and suspension.is_on(now_s)
+        }
         # Renewed at most every ten minutes: a new end at each look would write hosts.json every 15 s.
-        lately = {host for host, rest in kept.items() if rest.until_s > until_s - _FIRST_REST_S}
-        return kept | {host: rest for host, rest in said.items() if host not in lately}
+        lately = {host for host, suspension in kept.items() if suspension.until_s > until_s - _FIRST_SUSPENSION_S}
+        return kept | {host: suspension for host, suspension in said.items() if host not in lately}
 
 
 def _last_good_s(tasks: Iterable[Ended]) -> float:
