@@ -112,7 +112,7 @@ def test_texts_of_a_table_are_written_as_lines(tmp_path: Path) -> None:
     assert (tmp_path / "lines.txt").read_text() == "5\ta great film, really\n1\tawful\n"
     assert not write_lines(tmp_path / "lines.txt", None, tmp_path / "other.txt")
     table.write_text("a,label\n1,x\n2,y\n")
-    with pytest.raises(DataError, match="no column of texts in addition to the label label"):
+    with pytest.raises(DataError, match="no text column besides the label label"):
         write_lines(table, None, tmp_path / "other.txt")
     with pytest.raises(DataError, match="no column star"):
         write_lines(table, "star", tmp_path / "other.txt")

@@ -129,7 +129,7 @@ def test_a_runtime_of_a_platform_that_vcdl_no_longer_has_is_taken_out_by_an_upgr
     said = made.install()
     assert {"removed vcdl/runtimes/windows-x86_64.tar", "removed vcdl/runtimes/wrapper.exe"} <= set(said)
     assert not old.exists()
-    with pytest.raises(GridError, match="there is no platform windows-x86_64: take linux-x86_64, linux-aarch64"):
+    with pytest.raises(GridError, match="there is no platform windows-x86_64: choose from linux-x86_64, linux-aarch64"):
         made.install(runtimes=(make_runtime("windows-x86_64", python="new").path,))
 
 
