@@ -196,8 +196,8 @@ def test_impossible_moments_never_make_a_subtask_diverge(
 @pytest.mark.parametrize(
     ("optimizer", "moments", "says"),
     [
-        (Named("sgd"), "all", "sgd keeps no state"),
-        (Named("lion"), "second_moment", "lion keeps no second moment; set it to none"),
+        (Named("sgd"), "all", "sgd has no state; set this to none"),
+        (Named("lion"), "second_moment", "lion has no second moment; set this to none"),
     ],
 )
 def test_an_optimizer_that_keeps_none_is_named(

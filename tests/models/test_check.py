@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[Callable[[], str], Training, Any, type[VcdlError], str]] 
         lambda: ending(2), training("binary_crossentropy"), BINARY, JobError, "here are 2 outputs",
     ),
     "a loss for classes in a regression": (lambda: ending(1), training(), NUMBERS, JobError, "use mean_squared_error"),
-    "too many numbers": (lambda: ending(3, None), training("mse"), NUMBERS, ModelError, "give the last layer 1 units"),
+    "too many numbers": (lambda: ending(3, None), training("mse"), NUMBERS, ModelError, "give the last layer 1 unit"),
     "a metric for one-hot labels": (
         lambda: ending(10), training("sparse_categorical_crossentropy", "categorical_accuracy"), CLASSES, JobError,
         "did you mean 'sparse_categorical_accuracy'",

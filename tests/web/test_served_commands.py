@@ -175,8 +175,8 @@ def test_a_job_with_code_of_its_own_is_neither_resumed_nor_exported_here(tmp_pat
     ):
         assert answer.status_code == 409
         assert answer.json()["detail"] == (
-            "the model of demo has its own code, which a service does not run: run this command on the service's machine, "
-            "without --server"
+            "the model of demo has its own code, which a service does not run: run this command on the service's "
+            "machine, without --server"
         )
     assert not (folder.path / "resume.log").exists()
 
