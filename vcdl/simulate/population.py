@@ -1,4 +1,4 @@
-"""Populations of realistic hosts: when each is present, how fast, and on which link (docs/simulate.md has the sources).
+"""Populations of realistic hosts: when each is present, how fast, and on which link (docs/measured/planner.md has the sources).
 
 A population is a mixture of groups, or a trace of the number of hosts. It replaces equal clients with exponential
 absences. Virtual time 0 is Monday, 0:00 UTC.
@@ -97,7 +97,7 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "spot": {"groups": [{"on_h": 2.2, "on_shape": 0.6, "off_h": 1.4, "loses_work": True}]},
     "lab": {"groups": [{"hours": [20, 8], "weekend": True, "on_h": 100, "off_h": 1, "speed_spread": 0.2}]},
 }
-"""Populations by name. docs/simulate.md says which of the numbers were measured, and which are assumed."""
+"""Populations by name. docs/measured/planner.md says which of the numbers were measured, and which are assumed."""
 
 
 def read_population(raw: Any, info: ValidationInfo) -> Any:

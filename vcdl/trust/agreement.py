@@ -22,7 +22,7 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.wire.weights import Vector
 
 TOLERANCE = 0.1
-"""Largest distance of honest uploads, as a fraction of the longer step. See docs/trust.md, Redundancy, for the
+"""Largest distance of honest uploads, as a fraction of the longer step. See docs/trust.md, "Re-execution", for the
 measurements."""
 _MAY_DIFFER = 0.05
 """Fraction of the untrained numbers that may differ."""
