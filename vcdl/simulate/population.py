@@ -1,4 +1,4 @@
-"""Populations of realistic hosts: when each is present, how fast, and on which link (docs/measured/planner.md has the sources).
+"""Populations of realistic hosts: when each is present, how fast, and on which link. Sources: docs/measured/planner.md.
 
 A population is a mixture of groups, or a trace of the number of hosts. It replaces equal clients with exponential
 absences. Virtual time 0 is Monday, 0:00 UTC.
