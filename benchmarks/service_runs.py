@@ -35,7 +35,7 @@ from vcdl.report.summary import summary_of, write_summary
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import LOCAL, RunKind
 from vcdl.run.reading import read_report
-from vcdl.trust.kept_hosts import kept_hosts
+from vcdl.trust.kept_hosts import load_host_history
 from vcdl.wire.workunit import Named
 
 Timed = tuple[float, Event]
@@ -138,7 +138,7 @@ def write_run(
                 journal.append_at(page)
                 page.clear()
         journal.append_at(page)
-        kept_history(journal).advance(save=True), kept_hosts(journal).advance(save=True)
+        kept_history(journal).advance(save=True), load_host_history(journal).advance(save=True)
     if dice.get("until", 1.0) >= 1.0:
         report: Report = read_report(folder)
         write_summary(folder.summary_file, summary_of(job.name, report))

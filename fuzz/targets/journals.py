@@ -37,7 +37,7 @@ from vcdl.journal.packing import copy_of
 from vcdl.journal.rows import decode, encode
 from vcdl.report.measures import Report
 from vcdl.trust.hosts import HostHistory
-from vcdl.trust.kept_hosts import kept_hosts
+from vcdl.trust.kept_hosts import load_host_history
 
 
 def _name(shard: int, base: int) -> str:
@@ -128,7 +128,7 @@ class JournalFiles(Target):
         with closing(Journal.at(path)) as journal:
             for place, event in enumerate(_EVENTS):
                 journal.append(event, time_s=1000.0 + place)
-            for kept in (kept_history(journal), kept_hosts(journal)):
+            for kept in (kept_history(journal), load_host_history(journal)):
                 kept.advance()
                 kept.save(at_once=True)
         return [path.read_bytes()]
@@ -142,7 +142,7 @@ class JournalFiles(Target):
             follow(list(journal.stream()))
         with closing(Journal.at(path)) as journal:
             hold(kept_history(journal).advance().version >= 0, "a version below zero")
-            hold(kept_hosts(journal).advance().updates >= 0, "a number of updates below zero")
+            hold(load_host_history(journal).advance().updates >= 0, "a number of updates below zero")
             journal.events_with_key_prefix("applied:")
             journal.newest("update_applied", 3)
             journal.append(RunPaused("again"))

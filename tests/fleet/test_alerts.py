@@ -11,7 +11,7 @@ import pytest
 from tests.fleet.fake_fleet import POOLS, FakeFleet
 from tests.fleet.fleet_files import settings_of
 from vcdl.errors import FleetUnavailable
-from vcdl.fleet.alerts import causes_of
+from vcdl.fleet.alerts import current_alerts
 from vcdl.fleet.instance import Instance, InstanceState
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.reconciler import Actions, Observation
@@ -86,9 +86,11 @@ def test_a_lease_that_nobody_renews_is_told_in_its_last_quarter(tmp_path: Path) 
     settings, state = settings_of(tmp_path), FleetState(FleetGoal.UP)
     one = Instance("i-1", POOLS[0], 8, 0, InstanceState.RUNNING, 0.0, until_s=1000.0 + 1799.0)
     observed = Observation(1000.0, state, (one,), 8, 8)
-    assert causes_of(settings, observed, Actions(), LaunchResult(), math.inf) == {
+    assert current_alerts(settings, observed, Actions(), LaunchResult(), math.inf) == {
         "lease": "an instance's lease is over in 29 min 59 s"
     }
-    assert causes_of(settings, observed, Actions(), LaunchResult(), 7000.0) == {}, "the budget pays for no longer one"
+    assert current_alerts(settings, observed, Actions(), LaunchResult(), 7000.0) == {}, (
+        "the budget pays for no longer one"
+    )
     drained = replace(observed, state=FleetState(FleetGoal.DRAINED))
-    assert causes_of(settings, drained, Actions(), LaunchResult(), math.inf) == {}
+    assert current_alerts(settings, drained, Actions(), LaunchResult(), math.inf) == {}

@@ -24,7 +24,7 @@ from vcdl.journal.packing import pack, unpack
 from vcdl.loop.job_state import JobState
 from vcdl.loop.plan import Plan
 from vcdl.trust.hosts import HostHistory
-from vcdl.trust.kept_hosts import kept_hosts, shown_hosts
+from vcdl.trust.kept_hosts import load_host_history, shown_hosts
 
 
 @given(plan=PLANS, seed=st.integers(0, 10**6), cut=st.floats(0, 1))
@@ -50,7 +50,7 @@ def test_a_job_goes_on_from_its_packed_state_as_if_nothing_had_been_packed(plan:
 def test_who_only_looks_reads_no_uploads_that_a_conviction_would_name(tmp_path: Path) -> None:
     events = [replace(one, host="host-1") if isinstance(one, UpdateApplied) else one for one in an_epoch(1)]
     with closing(journal_with(tmp_path / "journal.db", *events)) as journal:
-        whole = kept_hosts(journal)
+        whole = load_host_history(journal)
         whole.advance()
         whole.save(at_once=True)
         journal.append(*an_epoch(2))

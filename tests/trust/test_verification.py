@@ -34,7 +34,7 @@ from vcdl.loop.evaluator import Evaluator
 from vcdl.run.run import Run
 from vcdl.run.staging import Staged, stage
 from vcdl.trust.host_record import HostRecord
-from vcdl.trust.kept_hosts import kept_hosts
+from vcdl.trust.kept_hosts import load_host_history
 from vcdl.trust.retraining import Retraining
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import UpdateHeader, WorkunitName, attempt_after
@@ -133,7 +133,7 @@ class World:
 
     @property
     def hosts(self) -> dict[str, HostRecord]:
-        return kept_hosts(self.journal).advance().hosts
+        return load_host_history(self.journal).advance().hosts
 
     def convicted(self) -> list[HostConvicted]:
         return [row.event for row in self.journal.read() if isinstance(row.event, HostConvicted)]

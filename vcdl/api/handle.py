@@ -210,7 +210,7 @@ class RunHandle:
             follower = RunFollower(self._folder, observer)
 
             def show_new_events() -> bool:
-                # As in `events`: the state before the look, so that the last events are shown.
+                # Read the state before polling, as in `events`: in the other order, events in between would be lost.
                 is_over = self._is_over
                 follower.poll()
                 if not is_over and self._process is not None:

@@ -12,15 +12,15 @@ from vcdl.errors import JobError
 
 
 def outputs_of(model: Any, arrays: dict[str, Any], code: OwnCode | None = None) -> list[dict[str, Any]]:
-    """Return the task, loss, metrics and weight of each output.
+    """Return the task, loss, metrics and weight of each output, in a job file's form.
 
     Args:
         model: A compiled model.
-        arrays: The labels by name.
-        code: The job's own code.
+        arrays: The job's arrays by name. One-hot labels are replaced in place by class numbers if the loss allows it.
+        code: The job's own code, whose losses and metrics are accepted, too.
 
     Raises:
-        JobError: The model is not compiled, or a part is not Keras'.
+        JobError: The model is not compiled, an output has no loss, or a loss or metric is neither Keras' nor in `code`.
     """
     _, names = ends_of(model)
     config = model.get_compile_config() if getattr(model, "compiled", False) else None

@@ -227,7 +227,7 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
 
 
 def _pair_preprocessed(model: Any, what: str, pair: Any) -> Any:
-    """Preprocess a pair (x, y) of validation or test as the model does; anything else is refused later."""
+    """Preprocess a pair (x, y) as the model does; return anything else unchanged, since `_arrays` checks it."""
     if isinstance(pair, tuple | list) and len(pair) == 2:
         return preprocess(model, what, *pair)[:2]
     return pair

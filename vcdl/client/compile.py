@@ -101,7 +101,7 @@ def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any
         raise JobError(f"training > optimizer: {LOSS_SCALING}; give the optimizer inside of it here instead")
     if facts.refusal:
         raise JobError(f"training > optimizer: {named.name}: {facts.refusal}")
-    # Each subtask sets its own rate (`MovingMoments.set_rate`), so a rate given here would be silently overwritten.
+    # Each subtask sets its own rate (`SharedMoments.set_rate`), so a rate given here would be silently overwritten.
     if "learning_rate" in named.arguments:
         raise JobError("training > optimizer > learning_rate: give it as training > learning_rate instead")
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)

@@ -21,7 +21,7 @@ _NUMBERED = re.compile(r"variable_\d+")
 """Keras' name for a variable that the optimizer does not name, with a number counted over the process."""
 
 
-class MovingMoments:
+class SharedMoments:
     """The variables of one built optimizer that are sent."""
 
     def __init__(self, optimizer: Any, training: Training) -> None:
@@ -40,7 +40,7 @@ class MovingMoments:
         """Adam's β₁ if the first moment is not sent, or 0 if there is none or it is sent."""
         self._before: int | None = None
         """Steps before the subtask, according to the step count that was sent, or None if none was sent."""
-        self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
+        self._variables = [] if which == "none" else [v for v in optimizer.variables if _is_shared(v, which != "all")]
         if not any(len(variable.shape) for variable in self._variables):
             if which in ("second_moment", "all"):
                 keeps = "second moment" if which == "second_moment" else "state"
@@ -105,7 +105,7 @@ class MovingMoments:
         return float(steps / lengths.sum())
 
 
-def _moves(variable: Any, only_second: bool) -> bool:
+def _is_shared(variable: Any, only_second: bool) -> bool:
     name = _name(variable)
     if name.endswith(_STAYS):
         return False

@@ -15,7 +15,7 @@ from vcdl.client.batches import Order
 from vcdl.client.compile import compile_model, loss_unit
 from vcdl.client.loops import loop_of
 from vcdl.client.model import input_shapes, load_model, target_scale
-from vcdl.client.moments import MovingMoments
+from vcdl.client.moments import SharedMoments
 from vcdl.wire.weights import Layout, Vector, assign, flatten
 from vcdl.wire.workunit import Frozen, Training
 
@@ -61,7 +61,7 @@ class Trainer:
         compile_model(self.model, training.without_metrics(), loss_weight=1 / self._loss_unit)
         self._optimizer = self.model.optimizer
         self._optimizer.build(self.model.trainable_variables)
-        self._moments = MovingMoments(self._optimizer, training)
+        self._moments = SharedMoments(self._optimizer, training)
         others = {id(variable) for variable in (*self.model.weights, *self.model.metrics_variables)}
         # The remaining variables are the states of random layers, which a repeated training needs in addition to the
         # weights.

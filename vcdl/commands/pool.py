@@ -88,7 +88,7 @@ def command() -> None:
 @set_option
 @summary_option
 def run_command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
-    """Drive a job; `vcdl pool JOB.yaml` is short for it."""
+    """Run a job whose subtasks are trained by pilots; `vcdl pool JOB.yaml` is short for it."""
     from vcdl.commands.run import run
 
     click.echo("pilots join by `vcdl worker RUN` on machines that have the run's folder RUN", err=True)

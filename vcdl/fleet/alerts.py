@@ -12,7 +12,7 @@ from vcdl.report.wording import duration
 _BUDGET_SHARES = (0.5, 0.8, 1.0)
 
 
-def causes_of(
+def current_alerts(
     settings: FleetSettings, observed: Observation, actions: Actions, launched: LaunchResult, paid_for_s: float
 ) -> Mapping[str, str]:
     """Return the alerts that a pass causes: messages keyed by the alert's name."""

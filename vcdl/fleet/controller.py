@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from vcdl.errors import GridError, JournalError, VcdlError
-from vcdl.fleet.alerts import causes_of
+from vcdl.fleet.alerts import current_alerts
 from vcdl.fleet.deadline import Progress, Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
@@ -168,7 +168,7 @@ class Controller:
                     with _collecting(errors):
                         self._provider.lease(ids, until_s)
             launched = self._launch(actions.launch, observed, state) if actions.launch else LaunchResult()
-            not_sent = self._send(causes_of(self._settings, observed, actions, launched, paid_for_s))
+            not_sent = self._send(current_alerts(self._settings, observed, actions, launched, paid_for_s))
             return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
 
     def alert_blind(self, why: str) -> list[str]:

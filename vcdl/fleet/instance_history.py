@@ -98,7 +98,18 @@ class FleetHistory:
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
     def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
-        """Return the unbroken series of the last instances that failed, newest first; empty while one works."""
+        """Return the ids of the instances that failed since the last one that worked, newest first.
+
+        An instance failed if it gave up for lack of work, or never showed a sign of life.
+
+        Args:
+            now_s: Unix time.
+            useful_s: Seconds of life from which an instance counts as having worked.
+            heard: Ids of the instances that have shown a sign of life.
+
+        Returns:
+            Nothing while one of `heard` has lived for `useful_s`: image and account work then.
+        """
         # A machine that is old and was heard of shows that image and account work, so there is no series.
         if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []

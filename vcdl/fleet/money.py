@@ -93,7 +93,17 @@ class Money:
         ]
 
     def failures(self, now_s: float, heard: tuple[str, ...]) -> list[str]:
-        """Return the unbroken series of the last instances that ended without having worked, newest first."""
+        """Return the ids of the instances that failed since the last one that worked, newest first.
+
+        An instance failed if it gave up for lack of work, or never showed a sign of life.
+
+        Args:
+            now_s: Unix time.
+            heard: Ids of the instances that have shown a sign of life.
+
+        Returns:
+            Nothing while one of `heard` has been up for twice `idle_shutdown_s`: image and account work then.
+        """
         return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s, heard)
 
     def spent_usd(self, now_s: float) -> float:

@@ -369,7 +369,10 @@ class FleetSettings(Section):
         return tuple(dict.fromkeys(place.region for place in self.places))
 
     def image_in(self, region: str) -> str | None:
-        """Return the image of a place, otherwise that of the fleet, or None if the default applies."""
+        """Return the machine image for a region: that of its first place that names one, otherwise the fleet's.
+
+        None means the default, Ubuntu 24.04.
+        """
         return next((place.image for place in self.places if place.region == region and place.image), self.image)
 
 

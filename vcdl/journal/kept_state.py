@@ -20,7 +20,7 @@ from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
-from vcdl.journal.reader_state import keep_beside, load_reader_state
+from vcdl.journal.reader_state import load_reader_state, save_reader_state
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py", "errors/refusal.py")
@@ -138,7 +138,7 @@ class KeptState(Generic[F]):
         if self._journal.may_write:
             self._journal.keep_state(self._name, self._form, self.last_id, packed)
         else:
-            keep_beside(self._journal, self._name, self._form, self.last_id, packed)
+            save_reader_state(self._journal, self._name, self._form, self.last_id, packed)
         self._kept_id = self.last_id
         self._wait = _wait(packed)
         return True

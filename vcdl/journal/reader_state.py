@@ -12,7 +12,7 @@ from vcdl.files.atomic import atomic_write
 from vcdl.journal.journal import Journal
 
 
-def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: bytes) -> None:
+def save_reader_state(journal: Journal, name: str, form: str, last_id: int, state: bytes) -> None:
     """Store a state for the next reader, if the folder may be written.
 
     Raises:

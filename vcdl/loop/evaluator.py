@@ -18,7 +18,7 @@ from vcdl.models.meter import meter_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.own_statistics import OwnStatistics
 from vcdl.run.run import Run
-from vcdl.trust.kept_hosts import kept_hosts
+from vcdl.trust.kept_hosts import load_host_history
 from vcdl.trust.reference_update import ReferenceUpdate
 from vcdl.trust.retraining import Retraining
 from vcdl.trust.verification import Verification
@@ -58,7 +58,7 @@ class Evaluator:
             self._data["test"] = test._replace(y=as_compared(test.y, self._model))
         self._verification: Verification | None = None
         if job.verifies:
-            hosts, retraining = kept_hosts(journal), self._retraining(folder)
+            hosts, retraining = load_host_history(journal), self._retraining(folder)
             self._verification = Verification(run, journal, self._history, hosts, retraining, draws=draws)
         self._reference: ReferenceUpdate | None = None
         # Servers wait for the first reference update before they assimilate anything, so it cannot wait for

@@ -74,7 +74,8 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     begin, whole = _rebuild_weights(run, lineage)
     later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
     if lineage.ends_with_recovery and version == lineage.version + 1:
-        version = lineage.version  # the process that made it was killed, and nothing else was made from it
+        # Reuse the number of an unfinished recovery: its process was killed, and no version is based on it.
+        version = lineage.version
         # Keep the version that a rollback created before any server can change it, as is done at the end of an epoch.
         run.snapshots(store).keep_whole(version, whole)
     # The event comes first, as for a rollback (decision 024): a store that is behind it must be restored, so after a

@@ -17,7 +17,7 @@ from vcdl.run.run import Run
 from vcdl.trust.collapse import Collapse
 from vcdl.trust.hosts import HostHistory
 from vcdl.trust.job_trust import TakeBack
-from vcdl.trust.kept_hosts import kept_hosts
+from vcdl.trust.kept_hosts import load_host_history
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:
@@ -31,7 +31,7 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     later = lineage.after(collapse.to)
     # The first time, only updates of suspects and what followed from them are dropped. If the weights collapse again,
     # the suspicion was wrong, and all updates since the good version are dropped (decision 024).
-    bad = later if collapse.is_again else suspect_updates(later, kept_hosts(journal).advance())
+    bad = later if collapse.is_again else suspect_updates(later, load_host_history(journal).advance())
     event = RolledBack(
         version=_keep_newest(run, snapshots, lineage) + 1,
         to=collapse.to,

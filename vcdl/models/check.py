@@ -8,7 +8,7 @@ from typing import Any
 
 from vcdl.client.compile import is_own, make_loss, make_metric, make_optimizer, measures_itself
 from vcdl.client.model import input_shapes, load_model, output_tensors
-from vcdl.client.moments import MovingMoments
+from vcdl.client.moments import SharedMoments
 from vcdl.data.rows import Array
 from vcdl.errors import JobError, ModelError
 from vcdl.models.check_metrics import check_metrics, few_outputs
@@ -60,9 +60,9 @@ def check_model(
     _check_inputs(input_shapes(model), input_shape)
     ends = _ends(model, training, task, tasks)
     optimizer, losses = _build_optimizer_and_losses(training, [end.output for end in ends.values()])
-    # MovingMoments looks at the optimizer's variables, which exist only after this.
+    # SharedMoments looks at the optimizer's variables, which exist only after this.
     optimizer.build(model.trainable_variables)
-    MovingMoments(optimizer, training)
+    SharedMoments(optimizer, training)
     # A train_step of the job's own code may compare anything with anything, so nothing can be checked beforehand.
     if measures_itself(model):
         return

@@ -298,7 +298,7 @@ def _is_variable(value: Any) -> bool:
 
 
 def _foreign_activation(layer: Any) -> Callable[[Any], Any] | None:
-    """Return the function behind a Keras layer that is not Keras' own, or None."""
+    """Return a layer's activation function if it does not come from Keras, otherwise None."""
     activation = getattr(layer, "activation", None)
     is_foreign = callable(activation) and not str(getattr(activation, "__module__", "keras")).startswith("keras.")
     return activation if is_foreign else None

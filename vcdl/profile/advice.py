@@ -117,8 +117,8 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     subtask = mean_subtask(sums)
     hosts, servers = measured_types(profile), measured_servers(profile, settings.servers)
     slots = round(sum(host.count * host.slots for host in hosts))
-    # The number of `vcdl check`, which also assumes a small fleet: a key that is set stays valid wherever the job runs
-    # next.
+    # `vcdl check` recommends the same number. Assume at least SMALL_FLEET slots: a `shards` key that the user sets now
+    # must also suffice when the job later runs on more hosts.
     enough = enough_shards(settings.epochs, max(slots, SMALL_FLEET))
     changes = list(_changes(hosts, servers, subtask, settings, enough))
     best = max(changes, key=lambda change: change.gain, default=None)

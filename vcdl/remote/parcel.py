@@ -101,7 +101,15 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
 
 
 def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files that a job names, and change its keys to their new names."""
+    """Yield each file that a job refers to, with its name in the parcel, and set the keys in `values` to those names.
+
+    A model from a function or a preset is built first; `model > keras` then replaces its keys.
+
+    Args:
+        job: The checked job.
+        values: The keys of the job file; changed in place.
+        folder: Where a built model is written.
+    """
     if job.model.python is not None or job.model.hub is not None:
         # The function's keys are removed, because it was called here and its result is sent.
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}

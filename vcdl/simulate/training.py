@@ -51,11 +51,11 @@ class SubtaskTraining(Protocol):
         ...
 
     def done(self, workunit: str, version: int | None) -> None:
-        """Forget a subtask and its files.
+        """Forget a finished workunit and delete its files.
 
         Args:
-            workunit: Its name.
-            version: The version that its upload made.
+            workunit: Name of the workunit.
+            version: The version that its upload created, or None if it created none.
         """
         ...
 

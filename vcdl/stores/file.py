@@ -253,7 +253,7 @@ class _Sums:
 
     @property
     def checksums(self) -> tuple[str, str]:
-        """The checksums of W and of the other numbers, once all blocks were added."""
+        """The checksums of the weights W and of the rule's state after W; valid once all blocks were added."""
         return self._sums[0].text, self._sums[1].text
 
 

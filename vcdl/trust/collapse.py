@@ -137,7 +137,10 @@ class CollapseWatch:
 
     @property
     def to_keep(self) -> list[int]:
-        """The good ends that the job may go back to, in order; version 0 is one."""
+        """The versions to which a rollback may return, ascending: the ends of the last good epochs, at most _TRIES.
+
+        With fewer good epochs, version 0 is one of them. Versions that were dropped by a rollback are left out.
+        """
         ends = [*reversed([*islice(reversed(self._good_ends), _TRIES), 0][:_TRIES])]
         return [end for end in ends if end >= self._first_kept]
 

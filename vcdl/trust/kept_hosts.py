@@ -21,7 +21,7 @@ def hosts_of(journal: Journal, *, without: int | None = None) -> KeptState[HostH
     return KeptState(journal, "hosts", HostHistory(), code=("trust",), without=without)
 
 
-def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
+def load_host_history(journal: Journal) -> KeptState[HostHistory]:
     """Return the hosts of a job, starting from the cache.
 
     Raises:
@@ -39,7 +39,7 @@ def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
     shown = hosts_of(journal, without=KEPT_OF_ONE).load()
     # Nothing is stored yet. First compute and save the state with all lists, which writers can use too.
     if not shown.last_id and journal.last_id() >= EVENTS:
-        kept_hosts(journal).advance(save=True)  # applies all events once
+        load_host_history(journal).advance(save=True)  # applies all events once
         shown.load()
     return shown
 
@@ -51,7 +51,7 @@ def read_hosts(folder: RunFolder) -> HostHistory:
         JournalError: The journal cannot be read.
     """
     with journal_of(folder) as journal:
-        return HostHistory() if journal is None else kept_hosts(journal).advance(save=True)
+        return HostHistory() if journal is None else load_host_history(journal).advance(save=True)
 
 
 def bringing(folder: RunFolder) -> int:

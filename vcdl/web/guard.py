@@ -119,7 +119,12 @@ class Guard:
         return None if method in _SAFE else _refusal_of_session(asked, caller)
 
     def _refusal_of_visitor(self, asked: HTTPConnection, why: Response) -> Response | None:
-        """Return the refusal of a visitor's request (`why`, or too many requests), or None if the page is public."""
+        """Return None if a caller who is not logged in may see the page, otherwise the response that refuses it.
+
+        Args:
+            asked: The request.
+            why: The response if the page is not public.
+        """
         is_visit = self._service.is_public and asked.scope["method"] == "GET" and "authorization" not in asked.headers
         if not is_visit or not _VISITED.fullmatch(asked.scope["path"]):
             return why

@@ -228,7 +228,7 @@ class ProfileReader:
 def signature_of(folder: RunFolder) -> Signature:
     """Return sizes and modification times of a run's files, which change with every write.
 
-    Reading changes nothing, except that SQLite creates an empty log.
+    An empty file counts as missing, because SQLite creates an empty log when the journal is only read.
     """
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
     files = (folder.job_file, folder.journal_file, log, folder.summary_file, folder.note_file)

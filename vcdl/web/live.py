@@ -72,7 +72,7 @@ class LivePages:
         self._pages: dict[str, _Page] = {}
 
     def parts(self, key: str) -> Parts:
-        """Return the parts of a page as its watchers have them, or nothing if it has no watchers or is out of date."""
+        """Return the parts of a page as last rendered for its watchers; none without watchers or after a failure."""
         parts = self._pages[key].parts if key in self._pages else {}
         return {} if parts.get("live-error") else parts
 

@@ -168,8 +168,8 @@ def _finish_login(request: Request, service: WebService, subject: str | None, th
     if subject is None:
         words = "This token is unknown, expired or revoked; the address that `vcdl serve` printed ends with it."
         return _page(request, "login.html", status=401, next=_own_path(then), error=words)
-    # After a redirect the request would still come from the site with the link, and the browser would not send a strict
-    # cookie. So this page leads on.
+    # A redirect would still count as a request from the site with the link, and the browser would not send a strict
+    # cookie. Instead, the page forwards the browser by a refresh.
     answer = _page(request, "logged_in.html", next=_own_path(then))
     answer.set_cookie(
         COOKIE,

@@ -288,5 +288,5 @@ def _texts(value: bool | str | Sequence[str]) -> list[str]:
     texts = [] if isinstance(value, bool) else [value] if isinstance(value, str) else [*value]
     for text in texts:
         if not _TEXT.fullmatch(text):
-            raise JobError(f"{text[:60]!r} is too long, or contains control characters")
+            raise JobError(f"{text[:60]!r}: expected 1 to 300 characters, without line breaks and control characters")
     return texts

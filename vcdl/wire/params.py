@@ -17,7 +17,7 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class ParamsHeader:
-    """The header of params.h5: version `version` of the shared weights of `job`."""
+    """The header of params.h5: which job's weights the file contains, in which version and layout."""
 
     job: str
     version: int

@@ -28,7 +28,7 @@ class HostFacts:
 
 
 def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[str, HostFacts]:
-    """Return the hosts that were sent tasks of a job, by their names in the journal.
+    """Return BOINC's facts about each host that was sent tasks of a job, by the host's name in the journal.
 
     Raises:
         GridError: The database or the suspensions cannot be read.

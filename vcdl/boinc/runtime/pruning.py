@@ -28,7 +28,12 @@ _ANYWHERE_FILES = "*.pyc *.pyi *.h *.hpp *.a *.lib *.pdb *.c *.cc *.cpp *.cu *.p
 
 
 def prune_python(folder: Path, minor: str) -> None:
-    """Remove everything but the modules that a client may import from an unpacked Python, and all its packages."""
+    """Remove from an unpacked Python everything that clients never import, including all installed packages.
+
+    Args:
+        folder: The unpacked Python.
+        minor: Its version, such as `3.12`.
+    """
     # At the top we list what to keep, because a new Python may add anything there. Below we list what to drop, because
     # a module that is missing by mistake would be noticed only on a host.
     _remove_all_except(folder, _TOP)
@@ -42,7 +47,7 @@ def prune_python(folder: Path, minor: str) -> None:
 
 
 def prune_packages(packages: Path) -> None:
-    """Remove everything but the modules that a client may import from the packages."""
+    """Remove from a folder of packages the files that clients never import."""
     for name in _PACKAGES.split():
         _remove(packages / name)
     _drop_anywhere(packages)

@@ -167,7 +167,10 @@ def rehearse(fetched: Fetched) -> Iterator[str]:
         yield f"files: all {len(manifest.files)} are what the manifest says, and can be read"
         kept = [folder / "keys" / key for key in ("upload_private", "upload_public", "code_sign_public")]
         if missing := [path.name for path in (*kept, folder / "config.xml") if not path.is_file()]:
-            raise ServerError(f"the backup lacks {', '.join(missing)}: clients would refuse the project")
+            raise ServerError(
+                f"the backup lacks {', '.join(missing)}: clients would refuse the restored project; use an older "
+                "backup, or make a new one with `vcdl server backup`"
+            )
         yield "keys and config.xml: there"
         try:
             _load_database(fetched, database)

@@ -356,7 +356,9 @@ class _Columns:
         pa = arrow()
         lengths = pa.compute.list_value_length(values)
         if len(values) and pa.compute.min_max(lengths)["min"] != pa.compute.min_max(lengths)["max"]:
-            raise DataError(f"{self._name}: column {self.features[0]} holds lists of several lengths: write equal ones")
+            raise DataError(
+                f"{self._name}: the lists in column {self.features[0]} differ in length: pad or cut them to one length"
+            )
         flat: Array = values.flatten().to_numpy(zero_copy_only=False)
         return flat.reshape(len(values), -1)
 

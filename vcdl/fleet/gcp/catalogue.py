@@ -121,9 +121,9 @@ class MachineCatalogue:
 
 
 def type_of(instance: Any) -> str:
-    """Return the type of a machine as a fleet file names it.
+    """Return the type of a machine as a fleet file names it, such as `n1-standard-8+2xnvidia-tesla-t4`.
 
-    Compute Engine lists a type's own GPUs like added ones.
+    Only N1 machines have added GPUs. For other types Compute Engine lists the type's own GPUs in the same field.
     """
     machine = str(instance.machine_type.rsplit("/", 1)[-1])
     for added in instance.guest_accelerators if machine.startswith("n1-") else ():
