@@ -86,7 +86,7 @@ def test_losses_cost_nothing_but_time(tmp_path: Path) -> None:
 
 def test_ten_slots_come_close_to_one_machine_in_a_tenth_of_its_time(tmp_path: Path) -> None:
     """Margin 2: README's own distance, one point, and one of noise. In small ten slots are 1.7 above."""
-    promises("one machine alone has", "in a tenth of its time", "1 percentage point more accurate than ten machines")
+    promises("one machine alone has", "in a tenth of the time", "1 percentage point more accurate than ten machines")
     row = rows(tmp_path, "accuracy", "^serial$|ours .the default")
     assert points_below(row["serial"], row["ours (the default)"]) < 2.0
     alone_s = virtual_s(tmp_path, "clients=1", "slots=1", "jitter=0")
