@@ -49,7 +49,7 @@ def test_they_become_plain_arrays(given: Any, kind: str, shape: tuple[int, ...])
         (Table([[1, "red"]]), "x holds str objects, such as 'red': give numbers"),
         (Table([[1, (2,)], [3, 4]]), "x holds tuple objects"),
         ({"a": [1]}, "x is a dict, and the model has one input and one output: give one array"),
-        (iter([[1]]), "x is an iterator, which yields batches: give x alone"),
+        (iter([[1]]), "x is an iterator, which yields batches: give one stream of pairs"),
         ((row for row in [[1]]), "x is a generator, which yields batches"),
         (PyDataset(), "x is a keras.utils.PyDataset, which yields batches"),
     ],
