@@ -8,6 +8,7 @@ import pytest
 from tests.places import DOCS, ROOT
 from vcdl.errors import JobError
 from vcdl.fleet.settings import load_fleet_settings
+from vcdl.job import load_job
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients, save_clients
 
@@ -53,6 +54,12 @@ def test_the_clients_file_of_a_run_is_no_fleet_file(tmp_path: Path) -> None:
         f"{tmp_path / CLIENTS_FILE}: this is a file of simulated clients (docs/simulate.md); "
         "give a fleet file (docs/fleet.md)"
     )
+
+
+def test_a_file_of_hosts_is_not_taken_for_a_job(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yaml").write_text("hosts: {own: {count: 2}}\n")
+    with pytest.raises(JobError, match=r"this is a file of hosts \(docs/planner.md\); give a job file"):
+        load_job(tmp_path / "hosts.yaml")
 
 
 def test_the_document_s_example_is_read(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ CLIENTS = FileKind(
 )
 HOSTS = FileKind("a file of hosts", "docs/planner.md", "--hosts", frozenset({"hosts"}))
 POPULATION = FileKind("a population of hosts", "docs/simulate.md", "--with", frozenset({"groups"}))
-_KINDS = (JOB, FLEET, CLIENTS, POPULATION)
+_KINDS = (JOB, FLEET, CLIENTS, HOSTS, POPULATION)
 
 
 def mistaken_for(expected: FileKind, values: Mapping[str, Any]) -> FileKind | None:
