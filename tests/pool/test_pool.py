@@ -17,7 +17,7 @@ from tests.served_run import SHARDS, ServedRun
 from vcdl.errors import GridError
 from vcdl.journal.events import StopReason, WorkunitFailed, WorkunitSent
 from vcdl.pool.grid import LEASE_S, PoolGrid
-from vcdl.pool.mailboxes import Driver, PoolFolder
+from vcdl.pool.mailboxes import Driver, Mailbox, PoolFolder
 from vcdl.trust.kept_hosts import read_hosts
 from vcdl.wire.workunit import OUTPUT_FILE
 
@@ -135,6 +135,24 @@ def test_a_pilot_that_is_told_to_go_hands_in_its_part(pool: Pool) -> None:
     assert update.fraction == 0.5
     assert not pool.pilots
     assert not pool.grid.running()
+
+
+def test_a_pilot_that_is_told_to_go_hands_in_its_part_over_a_slow_link_as_well(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends its update in pieces, as through a service, for longer than several heartbeats are apart."""
+    pilot = pool.fly("a", busy=True)
+    while not pool.grid.running():
+        pool.step()
+    whole, pieces = Mailbox.end, iter(range(40))
+    monkeypatch.setattr(Mailbox, "end", lambda *ending: next(pieces, None) is None and whole(*ending))
+    pilot.leave()
+    for _ in range(45):
+        pool.step()
+    (update,) = applied(pool.served.folder.path)
+    assert update.fraction == 0.5
+    assert not pool.pilots
+    assert not pool.said
 
 
 def test_a_workunit_with_which_pilots_vanish_fails_in_words(pool: Pool) -> None:

@@ -282,7 +282,8 @@ class Pilot:
                 self._fraction,
                 is_fetching=self._lacks is not None,
                 bytes_down=self._bytes_down,
-                is_leaving=self._is_leaving and not training,
+                # A run removes the mailbox of a pilot that leaves, and with it a result that is still being sent.
+                is_leaving=self._is_leaving and not training and self._ending is None,
             )
         )
         self._rings_at_s = now_s + (60.0 if self._driver is None else self._driver.lease_s) / _BEATS_A_LEASE
