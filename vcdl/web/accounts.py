@@ -173,7 +173,7 @@ class Accounts:
     def caller(self, number: str) -> Caller | None:
         """Return the caller whose token has this id, or None if the token is unknown, expired or revoked.
 
-        Nothing is verified: use this only for an id from a signed session.
+        No secret is verified: use this only for an id from a signed session.
         """
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", _storable(number))
         return _caller(_token(rows[0])) if rows else None

@@ -174,7 +174,7 @@ class Submissions:
                 self._begin(name)
 
     def _remove_ended(self) -> None:
-        """Remove the submitted files of jobs that have ended, whose runs have copies. Reasons of failed starts stay."""
+        """Remove the submitted files of jobs that have ended, which no run needs; keep the reasons of failed starts."""
         with suppress(OSError):
             for folder in self._folder.iterdir():
                 name = folder.name
