@@ -112,7 +112,7 @@ class Message(msgspec.Struct, frozen=True):
     """Bytes that it copied for the task. The limit keeps the sum over all tasks within 64 bits, because a journal with
     a larger number could not be read."""
     is_leaving: bool = False
-    """Whether this is its last heartbeat: it has delivered its results, and its mailbox may be removed."""
+    """Whether it leaves: the run then collects its last results, and removes its mailbox."""
 
 
 class Drop(msgspec.Struct, frozen=True):
