@@ -59,7 +59,7 @@ class Money:
             self._prices, self.stale_why = PriceTable.load_shipped(), str(error)
 
     def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]]) -> None:
-        """Fetch current prices into this user's price table if the last fetch was 15 min ago.
+        """Fetch current prices into this user's price table, unless the last fetch was less than 15 min ago.
 
         A failure is kept in `stale_why`, and the next attempt is made after 5 min.
 
