@@ -22,7 +22,11 @@ server_option = click.option("--server", metavar="NAME", help="A service of `vcd
 
 
 class ServedCommand(click.Command):
-    """A command that a service can run, too: with `--server NAME` it is sent there as it was typed."""
+    """A command that a service can run, too: with `--server NAME` it is sent to the service as it was typed.
+
+    A job file among the arguments is sent with its data first. The service's output is printed here, and its exit code
+    returned.
+    """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -48,7 +52,7 @@ class ServedCommand(click.Command):
         options: dict[str, Any] = {}
         for parameter in self.params:
             value = given.get(str(parameter.name))
-            # The output is a file of this machine: the service gets a separate name for it, and the file is then
+            # Leave out the output, which is a file of this machine: the service writes a file of its own, which is then
             # fetched.
             if value is None or parameter.name in ("server", "output"):
                 continue
@@ -72,7 +76,7 @@ class ServedCommand(click.Command):
 
 
 def client_of(server: str) -> "ServiceClient":
-    """Return a client of a service by its name.
+    """Return a client for the service that `vcdl login` has stored under a name.
 
     Raises:
         JobError: There is no login for this service.
@@ -84,7 +88,11 @@ def client_of(server: str) -> "ServiceClient":
 
 
 def show_jobs(server: str, as_json: bool) -> ExitCode:
-    """Print a row for each job."""
+    """Print a row for each job of a service, or a JSON list.
+
+    Raises:
+        VcdlError: There is no login for this service, or it cannot be reached.
+    """
     from vcdl.run.standing import lines_of
 
     found = list(client_of(server).jobs())
@@ -92,7 +100,11 @@ def show_jobs(server: str, as_json: bool) -> ExitCode:
 
 
 def watch_job(server: str, path: Path | None) -> ExitCode:
-    """Show a job until it is over or paused.
+    """Show a job of a service until it has ended or paused, or until Ctrl-C.
+
+    Args:
+        server: Name of the service.
+        path: Name of the job.
 
     Raises:
         VcdlError: The job failed, or the service cannot be reached.
@@ -111,7 +123,13 @@ def watch_job(server: str, path: Path | None) -> ExitCode:
 
 
 def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bool) -> ExitCode:
-    """Send a job, and watch it unless asked not to.
+    """Send a job and its data to a service, and wait until the service has accepted it.
+
+    Args:
+        server: Name of the service.
+        job_file: The job file.
+        overrides: Settings KEY=VALUE that replace keys of the job file.
+        wait: Then show the job until it ends.
 
     Raises:
         VcdlError: The job is refused, or the service cannot be reached.
@@ -134,7 +152,10 @@ def _waits(place: int) -> None:
 
 @contextmanager
 def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel, Progress]]":
-    """Yield a job in the form in which it is sent, with a function that shows the progress.
+    """Prepare a job for sending, and show the progress of sending it within the block, on stderr.
+
+    Yields:
+        The job with its files, and the function to call with the bytes sent so far.
 
     Raises:
         VcdlError: The job is invalid, or a file cannot be read.
@@ -145,7 +166,7 @@ def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel
     with parcel_of(job_file, overrides) as parcel:
         whole = sum(file.size_bytes for file in parcel.files)
         label = f"sending {size(whole)}"
-        if not sys.stderr.isatty():  # where a bar would be nothing: a line for each tenth
+        if not sys.stderr.isatty():  # a log cannot show a bar, so print a line for each tenth
             click.echo(label, err=True)
             yield parcel, _Tenths(whole)
             return

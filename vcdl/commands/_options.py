@@ -52,7 +52,7 @@ project_option = project_dir_option(
 
 
 def say(lines: Iterable[str]) -> ExitCode:
-    """Print lines."""
+    """Print lines as they come, and return OK."""
     # Print them one by one, because the lines may come from a generator that works in between.
     for line in lines:
         click.echo(line)
@@ -60,7 +60,7 @@ def say(lines: Iterable[str]) -> ExitCode:
 
 
 def say_json(value: Any) -> ExitCode:
-    """Print JSON for programs."""
+    """Print a value as JSON for programs, and return OK."""
     from vcdl.report.summary import as_json
 
     click.echo(as_json(value), nl=False)
@@ -68,7 +68,12 @@ def say_json(value: Any) -> ExitCode:
 
 
 def pack_options(kind: Any, name: str) -> Callable[[F], F]:
-    """Add the options that are fields of a dataclass; the command gets one object as its argument `name`."""
+    """Return a decorator that packs a command's options into one object, so that it need not have many parameters.
+
+    Args:
+        kind: A dataclass, whose fields have the names of the options. Fields without an option keep their default.
+        name: The parameter by which the command gets the object.
+    """
 
     def decorate(function: F) -> F:
         @wraps(function)
@@ -86,7 +91,11 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of an option's time, such as 6h, or None if it was not given."""
+    """Convert the value of an option, such as `6h` or `90min`, to seconds; None if the option was not given.
+
+    Raises:
+        BadParameter: The value is no time above 0.
+    """
     if value is None:
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|m|h|d)", value)
@@ -96,9 +105,15 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 def in_project(path: Path | None, project_dir: Path | None, *, running_first: bool = True) -> Path | None:
-    """Return the folder of DIR, which is a job's name with --project-dir.
+    """Return the folder that the argument DIR of a command means.
 
-    Without DIR, return the newest run, or the newest running one if `running_first`.
+    Args:
+        path: DIR: a folder, or with a project the name of a job in it; None if it was not given.
+        project_dir: The BOINC project of --project-dir, or None.
+        running_first: Without DIR, prefer the newest running job of the project to the one that changed last.
+
+    Returns:
+        The folder, or None if neither DIR nor a project was given.
 
     Raises:
         RunFolderError: There is no such run.
@@ -114,7 +129,7 @@ def project_of(folder: "RunFolder") -> Path:
 
 
 def fleet_file(function: F) -> F:
-    """Add the argument FILE of `vcdl fleet` and the option --set."""
+    """Add the argument FILE and the option --set to a command of `vcdl fleet`, as `file` and `overrides`."""
     overrides = click.option(
         "--set",
         "overrides",
@@ -127,7 +142,16 @@ def fleet_file(function: F) -> F:
 
 
 def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
-    """Return a function that returns a fleet's cost so far and per hour, cached for 15 s, or None without a file."""
+    """Return a function for displays that returns what a fleet has cost and costs per hour, in dollars.
+
+    Its results are cached for 15 s.
+
+    Args:
+        file: The fleet file. Without one, None is returned instead of a function.
+
+    Raises:
+        JobError: The file is missing or invalid.
+    """
     import time
 
     from vcdl.fleet.cost import present_cost
@@ -139,7 +163,7 @@ def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
 
     def costs() -> tuple[float, float]:
         nonlocal known
-        # The display asks several times a second, and the ledger grows with each pass of the fleet.
+        # Cache the result: displays ask several times a second, and the ledger may be long.
         if time.monotonic() - known[0] > 15.0:
             known = time.monotonic(), present_cost(ledger, time.time())
         return known[1]
@@ -148,7 +172,7 @@ def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
 
 
 def open_fleet(file: Path, overrides: Sequence[str]) -> "Fleet":
-    """Return the fleet of a file.
+    """Read a fleet file, with changes such as `capacity.target=8`, and return its fleet.
 
     Raises:
         JobError: The file is missing or invalid.
@@ -159,7 +183,7 @@ def open_fleet(file: Path, overrides: Sequence[str]) -> "Fleet":
 
 
 def source_options(command: Any) -> Any:
-    """Add `--as` and `--size`: keys of `data > from` that a user gives instead of a guess."""
+    """Add the options `--as` and `--size`, by which a user sets keys of `data > from` that are guessed otherwise."""
     command = click.option("--size", metavar="H,W", callback=_sides, help="Height and width of all pictures.")(command)
     return click.option("--as", "as_", metavar="KIND", help="table, images, text or arrays [default: by its ending].")(
         command
@@ -167,7 +191,7 @@ def source_options(command: Any) -> Any:
 
 
 def given_keys(as_: str | None, size: list[int] | None) -> dict[str, Any]:
-    """Return the keys of `data > from` that the options gave."""
+    """Return the keys of `data > from` that `--as` and `--size` set; empty if neither was given."""
     return {key: value for key, value in (("as", as_), ("size", size)) if value is not None}
 
 

@@ -15,16 +15,29 @@ if TYPE_CHECKING:
     from vcdl.remote.service_client import ServiceClient
 
 KEY = "key"
-"""Attribute of a trial with the key of its submission: the job starts once, however often a killed sweep is resumed."""
+"""Attribute of a trial that stores the Idempotency-Key of its job: however often a killed sweep submits the job again,
+the service starts it only once."""
 _LOOK_S = 2.0
-"""Seconds between two looks at the service's jobs, so that a sweep costs it little."""
+"""Seconds between two requests for a trial's state, so that a sweep costs the service little."""
 _OVER = ("finished", "failed")
 
 
 def train_remotely(
     study: "optuna.Study", trial: "optuna.Trial", client: "ServiceClient", job_file: Path, settings: Sequence[str]
 ) -> str:
-    """Train a trial at a service, unless Optuna ends it early; return how it ended.
+    """Train a trial as a job of a service, and report its result to Optuna, which may end it early.
+
+    Ctrl-C pauses the job; a later call for the same trial continues it.
+
+    Args:
+        study: The sweep.
+        trial: The trial, which gets the attribute KEY.
+        client: The service.
+        job_file: The job file.
+        settings: Settings KEY=VALUE of the trial and of the user.
+
+    Returns:
+        A text about the result.
 
     Raises:
         RunFolderError: The job failed.
@@ -64,9 +77,9 @@ def train_remotely(
 
 
 def _end(client: "ServiceClient", name: str) -> None:
-    """End a job with its current results.
+    """Make a pruned trial's job finish with the results that it has.
 
-    A job that is only paused would stay open, and a token has room for ten.
+    A job that is only paused would stay open, and a submitter may have only ten open jobs.
     """
     client.stop(name)
     # The settings of a run on one machine can be changed only while it is paused.

@@ -21,7 +21,9 @@ Examples:
 
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Check everything that a run needs.
+    """Check job file, data, model and store as a run would, and print what was found; nothing is trained or written.
+
+    With `as_json` a failed check prints its error as JSON, too, before it is raised.
 
     Raises:
         JobError, DataError, ModelError, StoreError: The job cannot run.
@@ -34,8 +36,8 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         checked = check_job(job_file, overrides)
     except VcdlError as error:
         if as_json:
-            # A program finds its JSON on stdout in either case. The error is re-raised for the exit status and for
-            # stderr.
+            # Print JSON for a failed check, too, since programs expect it on stdout. Raise the error again for the exit
+            # code and stderr.
             say_json({"ok": False, "error": str(error)})
         raise
     if as_json:

@@ -21,7 +21,7 @@ best value of a measure, and – what is not known."""
 
 
 def compare(paths: Sequence[Path], as_json: bool = False) -> ExitCode:
-    """Print the settings in which runs differ, and their results.
+    """Print runs side by side, finished or not: their results, and the settings in which they differ.
 
     Raises:
         RunFolderError, JobError, JournalError: A run cannot be read.

@@ -23,7 +23,13 @@ _PICTURES = 32
 def show_data(
     source: str, label: str | None = None, picture: Path | None = None, given: Mapping[str, Any] | None = None
 ) -> ExitCode:
-    """Show what a file, a folder or a URL contains.
+    """Print what a file, a folder or a URL contains, and the keys of a job file for it. All of the data are read.
+
+    Args:
+        source: Path or URL of the data.
+        label: Column of labels of a table, or None to guess it.
+        picture: File for a picture of some samples, or None.
+        given: Keys of `data > from` that the user sets, such as `as`.
 
     Raises:
         DataError, JobError, FileUnavailable, RunFolderError: The data cannot be read, or the picture cannot be drawn.
@@ -47,7 +53,7 @@ def show_data(
 
 
 def _draw(x: Any, picture: Path) -> None:
-    """Draw samples from the whole source.
+    """Draw some samples, evenly chosen from all, into a picture.
 
     Raises:
         DataError: The samples are not pictures.

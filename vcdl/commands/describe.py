@@ -17,12 +17,12 @@ _EXAMPLES = """\b
 Examples:
   vcdl describe examples/cifar10_resnet.yaml
   vcdl describe job.yaml --json | jq .model.parameters"""
-# A deep model has hundreds of layers, which would push the other lines off the screen, so the JSON alone has all.
+# Most layers that are printed, because a deep model has hundreds, which would push other lines off the screen.
 _MOST_LAYERS = 30
 
 
 def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Print a job's model, shards and files.
+    """Print what is known of a job without reading its samples: model, shards, files that travel, and settings.
 
     Raises:
         JobError, DataError, ModelError: The job cannot be described.
@@ -31,7 +31,7 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
     from vcdl.run.describe import describe_job as description_of
     from vcdl.run.results import start_of
 
-    # Load it as for a small fleet: the description is about what is sent to clients, which a local run does not have.
+    # Load the job as for a small fleet: the description is about what is sent to clients, which a local run lacks.
     job = load_job(job_file, overrides, SMALL_FLEET)
     description = description_of(job, start_of(job))
     if as_json:

@@ -24,7 +24,12 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 
 
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
-    """Write the newest weights, or those of the best epoch's end, for plain Keras.
+    """Write a run's model or its weights into a file that Keras can load without VCDL.
+
+    Args:
+        path: The run's folder.
+        output: The file. Its ending decides what is written: .keras, .weights.h5, or .npz for what was trained alone.
+        best: Write the version at the end of the best epoch instead of the newest one.
 
     Raises:
         VcdlError: The run cannot be read, or the file cannot be written.
@@ -41,7 +46,12 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
 
 
 def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
-    """Write the model as a preset of KerasHub, for a job that started from one.
+    """Write a run's model as a preset of KerasHub, if its job has started from one.
+
+    Args:
+        path: The run's folder.
+        output: The new folder of the preset.
+        best: Write the version at the end of the best epoch instead of the newest one.
 
     Raises:
         VcdlError: The job has no preset, or the folder cannot be written.
@@ -55,7 +65,11 @@ def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
 
 
 def export_to_tracker(path: Path, server: str | None) -> ExitCode:
-    """Log a run's settings, curves and results to an MLflow server, or to trackio if `server` is None.
+    """Log a run's settings, curves and results to an experiment tracker.
+
+    Args:
+        path: The run's folder.
+        server: Address of an MLflow server, or None to use trackio.
 
     Raises:
         VcdlError: The run cannot be read, or the tracker cannot be reached.
@@ -86,7 +100,7 @@ def export_page(path: Path, file: Path) -> ExitCode:
     """
     from vcdl.files.extras import require
 
-    # Check this before the import below, which would fail with the name of a module instead of advice.
+    # Check the packages before the import below, which would fail with the name of a module instead of advice.
     require("web", "fastapi", "jinja2")
     from vcdl.run.finding import display_path
     from vcdl.web.static_page import write_page

@@ -78,21 +78,32 @@ def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: 
     limit = fleet.settings.capacity.limit
     if target != "file" and not (target.isdecimal() and int(target) <= limit):
         raise JobError(f"scale {target}: expected a whole number from 0 to {limit} (capacity > max), or the word file")
-    # The target of a fleet that is down would only be stored, without launching anything, which would look like
-    # success.
+    # Refuse to scale a fleet that is down: the target would only be stored, which would look like success.
     if fleet.folder.read().goal is not FleetGoal.UP:
         raise FleetError(f"{fleet.settings.name} is not up: start it with `vcdl fleet up {for_shell(file)}`")
     return _bring(fleet, scale_to(None if target == "file" else int(target)), dry_run)
 
 
 def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run: bool) -> ExitCode:
-    """Show what a change will do, make it, and run passes until the target or the available capacity is reached."""
+    """Show what a change of a fleet will do, make it, and make passes until no more capacity is available.
+
+    Args:
+        fleet: The fleet.
+        change: Returns the changed state, such as `vcdl.fleet.run.up`.
+        dry_run: Only show what it would do.
+
+    Returns:
+        OK, or FLEET if less than the target could be launched.
+
+    Raises:
+        VcdlError: The account key is missing, or a pass failed.
+    """
     from vcdl.fleet import show
     from vcdl.fleet.run import reach_target
     from vcdl.report.wording import duration
 
     planned = fleet.controller.preview(change)
-    # Show this always, not only in a dry run: money is spent from here on.
+    # Show the plan in any case, not only in a dry run, because money is spent from here on.
     say(show.preview(fleet.settings, planned))
     if dry_run:
         return ExitCode.OK
@@ -161,7 +172,7 @@ def down_command(
 
 
 def is_terminal() -> bool:
-    """Return whether there is a user to ask."""
+    """Return whether a user can be asked, because stdin is a terminal."""
     return sys.stdin.isatty()
 
 
@@ -219,10 +230,10 @@ def list_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
 
 
 def _check_key(fleet: "Fleet") -> None:
-    """Check project and account key before anything is launched.
+    """Check that the project accepts the account key, and advise the user to use the weak key.
 
     Raises:
-        FleetError: The project cannot be reached, or refuses the key.
+        FleetError: The key is missing, or the project cannot be reached or does not know it.
     """
     if fleet.weak_key != fleet.settings.project.account_key(os.environ):
         click.echo(
@@ -235,7 +246,7 @@ def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = 
     from vcdl.fleet.run import ControlLoop
 
     with fleet.folder.running(), _ending() as ending:
-        # Change the goal under the lock of the loop: a second `run` must not change the goal of the first one's fleet.
+        # Change the goal only with the loop's lock: a second `run` that fails must not change the fleet's goal.
         if change is not None:
             fleet.controller.change(change)
         return ControlLoop(fleet.controller, fleet.settings.reconcile_every_s, _log, ending).run()
@@ -243,10 +254,13 @@ def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = 
 
 @contextmanager
 def _ending() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C, SIGTERM and SIGHUP set, so that the running pass is the last one."""
+    """Yield an event that Ctrl-C, SIGTERM and SIGHUP set within the block, so that a pass in progress is completed.
+
+    The previous signal handlers are restored at the end of the block.
+    """
     ending = threading.Event()
     numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
-    # Handle SIGHUP, too, which a closed terminal sends: the pass completes, so that no launch is left without a record.
+    # Handle SIGHUP, too, which a closed terminal sends: a pass that it killed could leave a launch without a record.
     before = [signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers]
     try:
         yield ending

@@ -25,7 +25,7 @@ def plan_command(file: Path, overrides: tuple[str, ...], units: int | None, offl
     fleet, prices = open_fleet(file, overrides), PriceTable.current()
     types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
     wanted = units or fleet.settings.capacity.target
-    # Speed 0: this command compares only prices, so no time of a subtask is needed.
+    # Pass a speed of 0: this command compares only prices, so the time of a subtask does not matter.
     offered = fleet_choices(fleet.settings, types, prices, HostType("slot", 1, 0.0, 0.0), [wanted])
     return say(show.plan(fleet.settings, offered, wanted))
 
@@ -53,7 +53,8 @@ def cost_command(
     try:
         # Ask the cloud first, so that instances that ended since the last pass do not count as live.
         fleet.controller.record()
-    # A cost from some minutes ago is better than none, for example when credentials have expired.
+    # Continue if the cloud cannot be asked, for example because credentials have expired: an older cost is better than
+    # none.
     except FleetError as error:
         click.echo(f"the cloud could not be asked, so these figures are of the last pass: {error}", err=True)
     journals = []

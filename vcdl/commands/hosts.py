@@ -42,7 +42,7 @@ Examples:
 
 
 def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Print the hosts of a run, most doubtful first.
+    """Print the hosts of a run with their uploads and the trust in them, the least trusted ones first.
 
     Raises:
         RunFolderError, JobError, JournalError: The run cannot be read.
@@ -55,7 +55,7 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folder = find_run(path)
     job, history = read_frozen(folder), read_hosts(folder)
-    # The clock of a simulation stands still after the run, so the silence of a host is meaningless.
+    # Leave the silence of hosts unknown for a simulation, whose clock stands still after the run.
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
     rows = _rows(job, history, _facts(folder), now_s)
     if as_json:
@@ -85,7 +85,12 @@ def _machine(profile: "RunProfile", host: str) -> dict[str, Any]:
 
 
 def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> ExitCode:
-    """Ban hosts of a BOINC project, or lift their bans.
+    """Ban hosts of a BOINC project, or lift their bans. A banned host gets no work for any job of the project.
+
+    Args:
+        names: The hosts, as `vcdl hosts` shows them (host-17), or only their numbers.
+        project_dir: The BOINC project.
+        banned: Whether to ban them or to lift their bans.
 
     Raises:
         GridError: A host is unknown, or the database cannot be reached.
@@ -105,7 +110,7 @@ def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> Ex
 
 
 def export(file: Path, project_dir: Path | None) -> ExitCode:
-    """Write the hosts of a BOINC project as a population, without their names.
+    """Write the hosts of a BOINC project as a population file for simulations, without anything that names them.
 
     Raises:
         GridError: The project cannot be read, or has too few hosts.
@@ -136,7 +141,11 @@ def export(file: Path, project_dir: Path | None) -> ExitCode:
 
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
-    """Return BOINC's facts about a run's hosts; none for another kind of run, or if the database is unavailable."""
+    """Return BOINC's facts about a run's hosts, by the host's name in the journal.
+
+    They are empty for a run that is not of a BOINC project. If the project's database is unavailable, they are empty,
+    too, and a message is printed.
+    """
     if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import open_project
@@ -153,9 +162,16 @@ def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
 def _rows(
     job: "Job", history: "HostHistory", facts: "Mapping[str, HostFacts]", now_s: float | None
 ) -> list[dict[str, Any]]:
-    """Return a row for each host.
+    """Return a row for each host, as the object that `--json` prints, the least trusted hosts first.
 
-    Weight and state are missing if hosts are not judged; null means unknown.
+    Args:
+        job: The job.
+        history: What the journal says about the hosts.
+        facts: Host → what BOINC says about it; empty outside of BOINC projects.
+        now_s: The present time by the run's clock, or None if it means nothing, as in a simulation.
+
+    Returns:
+        The rows. None means unknown, or for weight and state that the job does not judge its hosts.
     """
     from vcdl.trust.kept_hosts import ShownTrust
 
@@ -176,7 +192,7 @@ def _row(
     now_s: float | None,
 ) -> dict[str, Any]:
     suspension = facts.suspension if facts else None
-    # The journal knows of uploads, BOINC of every request of a host for any job.
+    # Use the later sign of life: the journal knows only of uploads, BOINC of every request of a host for any job.
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
     return {
         "host": record.name,
@@ -229,7 +245,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
          "verified", "weight", "state")
     ]  # fmt: skip
     for row in rows:
-        # BOINC replaces failed tasks within a workunit, and the journal sees only the last one.
+        # Count BOINC's failed tasks: BOINC replaces them within a workunit, so the journal does not know of them all.
         lost = row["lost"] if row["errors"] is None else row["errors"] + row["timeouts"]
         state = f"{row['state']} for {duration(row['rests_s'])}" if row["rests_s"] else row["state"]
         table.append(
@@ -252,10 +268,10 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
 
 
 class _Hosts(click.Group):
-    """A group whose command may be omitted: `vcdl hosts runs/digits` shows that run."""
+    """A group whose command `show` may be omitted: `vcdl hosts runs/digits` means `vcdl hosts show runs/digits`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Without the word click would take the run's folder for a command.
+        # Insert `show`: without it click would take the run's folder for the name of a command.
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["show", *args]
         return super().parse_args(ctx, args)

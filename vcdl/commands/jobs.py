@@ -18,7 +18,7 @@ Examples:
 
 
 def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Print a row for each job.
+    """Print a row for each job of a BOINC project, or for each run below runs/ without a project.
 
     Raises:
         RunFolderError, JobError, JournalError: The jobs cannot be read.
@@ -30,7 +30,7 @@ def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folders = all_runs(project_dir)
     rows = job_rows(folders, bringing)
-    # Check for troubles only then, because that opens the project's database.
+    # Look for troubles only if a job seems to run, because that opens the project's database.
     found = _troubles(project_dir) if any(row.state is RunState.RUNNING for row in rows) else []
     if found:  # the work generator holds the run's lock and waits, for example while the database is unavailable
         waits: dict[str, Any] = {"state": RunState.WAITING, "seconds_left": None, "range_left": None}

@@ -16,7 +16,13 @@ Examples:
 
 
 def login(url: str, name: str | None = None) -> ExitCode:
-    """Ask for a token, try it, and keep it under a name.
+    """Read a token, check it at the service, and store it for `--server NAME`.
+
+    The token comes from the environment variable VCDL_TOKEN, else from the terminal or a line of stdin.
+
+    Args:
+        url: Address of the service.
+        name: The name for the service, or None for its host name.
 
     Raises:
         VcdlError: The service refuses the token, or cannot be reached.
@@ -25,13 +31,13 @@ def login(url: str, name: str | None = None) -> ExitCode:
     from vcdl.remote.service_client import ServiceClient
 
     url = check_url(url)
-    # Never accept it as an argument: other users of the machine can read the arguments of a process.
+    # Never accept the token as an argument: other users of the machine can read the arguments of a process.
     token = os.environ.get("VCDL_TOKEN") or _ask_token()
     connection = ServiceConnection(name or str(urlsplit(url).hostname), url, token.strip())
     try:
         # Try the token before it is saved, so that a mistyped token does not replace one that works.
         version = ServiceClient(connection).version()
-    # The usual mistake is the address of one of the pages from a browser.
+    # Name the service's address if the URL is that of one of its pages, copied from a browser: the usual mistake.
     except GridError as error:
         if (service := service_of(url)) == url:
             raise

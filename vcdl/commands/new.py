@@ -38,7 +38,13 @@ finetune     a pretrained net with a new head, which alone is trained and travel
 
 
 def new(template: str, folder: Path | None = None) -> ExitCode:
-    """Write a template's files into a new folder and make its data. If that fails, nothing is left.
+    """Write a template's files into a new folder and create its data, by running the template's program.
+
+    If that fails, nothing is left.
+
+    Args:
+        template: One of TEMPLATES.
+        folder: The new folder, or None for one with the template's name.
 
     Raises:
         VcdlError: The folder cannot be used, or the data cannot be made.
@@ -148,14 +154,14 @@ def _new_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             yield
-        # This includes Ctrl-C: an incomplete folder would block the next try.
+        # Catch Ctrl-C, too: an incomplete folder would block the next attempt.
         except BaseException:
             _discard(folder, was_there)
             raise
 
 
 def _make_data(folder: Path) -> None:
-    # Run it in a separate process, as a user would: it imports Keras, and writes into its folder.
+    # Run the program in a separate process, as a user would: it imports Keras, and writes into its folder.
     done = subprocess.run([sys.executable, _MAKES_DATA], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:300]
@@ -166,7 +172,7 @@ def _discard(folder: Path, was_there: bool) -> None:
     if not was_there:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    # The folder was there and empty, so all files in it are ours; the folder itself is the user's.
+    # Keep the folder, which is the user's. It was empty, so all files in it are ours.
     for file in folder.iterdir():
         file.unlink(missing_ok=True)
 

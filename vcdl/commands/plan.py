@@ -46,7 +46,10 @@ Examples:
 
 @dataclass(frozen=True)
 class PlanWishes:
-    """The hosts to plan with, at most one of three kinds, and the limits that the plan must keep."""
+    """The hosts to plan with, and the limits that the plan must keep.
+
+    At most one of `fleet`, `hosts` and `population` is set; without any, the hosts of the measured run are used.
+    """
 
     fleet: Path | None = None
     hosts: Path | None = None
@@ -58,6 +61,7 @@ class PlanWishes:
 
     @property
     def words(self) -> str:
+        """Deadline and budget as text, or an empty string without either."""
         from vcdl.report.wording import duration
 
         parts = [duration(self.deadline_s)] if self.deadline_s is not None else []
@@ -67,7 +71,13 @@ class PlanWishes:
 def plan(
     job: "Job", run: Path | None, wishes: PlanWishes, picture: Path | None = None, as_json: bool = False
 ) -> ExitCode:
-    """Print a plan, and draw its choices.
+    """Forecast a job's time and cost on each choice of hosts, and print the forecasts and the recommended choice.
+
+    The measured speed of `run` is used; if it is None, some subtasks are measured on this machine first. The choices
+    are also drawn into the file `picture`, unless that is None.
+
+    Returns:
+        OK, or RUN_FAILED if no choice keeps the limits.
 
     Raises:
         VcdlError: The plan cannot be made.
@@ -77,12 +87,12 @@ def plan(
     from vcdl.report.planned import draw_plan, plan_json, plan_lines
 
     unknown: list[str] = []
-    choices_of = _choices(job, wishes, unknown)  # a wrong file is reported before anything is measured
+    choices_of = _choices(job, wishes, unknown)  # before the measurement, so that a wrong file is reported at once
     measured, measured_job = _profile_for_plan(job, run, unknown)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
     if wishes.hosts is not None:
-        work = replace(work, error=MODEL_ERROR)  # the speed of the hosts here moves no other ones
+        work = replace(work, error=MODEL_ERROR)  # how much the measured hosts vary says nothing about other hosts
     servers = measured_servers(measured, job.grid.servers)
     forecasts = []
     for choice in choices_of(tuple(measured_types(measured))):
@@ -99,7 +109,10 @@ def plan(
 
 
 def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: bool = False) -> ExitCode:
-    """Print how long a job takes on hosts of a population, by simulation.
+    """Simulate a job on hosts of a population, for each requested number of hosts, and print how long it takes.
+
+    With a deadline it also finds the fewest hosts that meet it. The measured speed of `run` is used; if it is None,
+    some subtasks are measured on this machine first.
 
     Raises:
         VcdlError: The plan cannot be made.
@@ -109,7 +122,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     from vcdl.profile.measured_hosts import mean_slot_s, measured_servers, measured_types
     from vcdl.simulate.host_forecast import RUNS, HostForecast, JobOnHosts, fewest_hosts, range_words
 
-    _fleet_of(wishes, 1.0)  # a file that is wrong is refused before anything is measured
+    _fleet_of(wishes, 1.0)  # check the population before anything is measured
     unknown = [] if run else ["how fast these hosts are: on average as fast as this machine, until a run is named"]
     unknown.append("how many subtasks a host trains at a time: one, so count a host with two slots twice")
     measured, measured_job = _profile_for_plan(job, run, unknown)
@@ -141,8 +154,8 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     if best is not None and best not in forecasts:
         forecasts = sorted([*forecasts, best], key=lambda one: one.clients)
     chosen, shards, finer = best or forecasts[-1], 2 * job.data.shards, None
-    # Try more shards only if they can help: with few shards per host many hosts wait at the end of an epoch, and half a
-    # shard must still contain two batches.
+    # Try twice as many shards only if that can help, because there are so few per host that many hosts wait at the end
+    # of an epoch, and only if half a shard still contains two batches.
     if shards < 4 * chosen.clients and samples >= 2 * job.training.local_epochs * job.training.batch_size:
         click.echo(f"simulating them with {shards} shards …", err=True)
         halved = simulated.cut(shards, mean_slot_s(types, samples / 2)).on(chosen.clients)
@@ -181,7 +194,9 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
 
 
 def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFleet":
-    """Return the clients of a population.
+    """Return the simulated clients of a population, on which a subtask takes `subtask_s` seconds on average.
+
+    Further settings of the simulation are given as KEY=VALUE.
 
     Raises:
         JobError: The population is unknown or invalid.
@@ -193,7 +208,16 @@ def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFl
 
 
 def _profile_for_plan(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunProfile, Job]":
-    """Return the profile to plan with and its job, and append its gaps to `unknown`."""
+    """Return the measured times to plan with, and the settings with which they were measured.
+
+    Args:
+        job: The job to plan.
+        run: The run that was measured, or None to measure some subtasks of the job here, which takes a minute.
+        unknown: What the plan does not know; a different batch size is appended.
+
+    Raises:
+        RunFolderError: The run has trained another model or other data.
+    """
     from vcdl.profile.measure import profile_here, profile_run
     from vcdl.run.finding import display_path, find_run
     from vcdl.run.frozen_job import read_frozen
@@ -203,7 +227,7 @@ def _profile_for_plan(job: "Job", run: Path | None, unknown: list[str]) -> "tupl
         return profile_here(job), job
     folder = find_run(run)
     profile, measured = profile_run(folder), read_frozen(folder)
-    # Another model or other data take other times; settings of training are scaled or named below.
+    # Refuse another model or other data, whose times say nothing. Other settings of training are accounted for below.
     others = [
         key for key in ("model", "data") if not _are_alike(_time_settings(job, key), _time_settings(measured, key))
     ]
@@ -221,13 +245,16 @@ def _profile_for_plan(job: "Job", run: Path | None, unknown: list[str]) -> "tupl
 
 
 def _time_settings(job: "Job", key: str) -> "dict[str, Any]":
-    """Return the settings of a section that determine a subtask's time, except for its size."""
+    """Return the settings of a job's section `key` that determine the time per sample, so without those of sizes."""
     found: dict[str, Any] = {**job.to_plain_values()[key]}
     return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
 
 
 def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
-    """Return whether two sections agree. Files are compared by content, because each job at a service has its own."""
+    """Return whether two sections have equal settings; files count as equal if their content is.
+
+    Each job at a service has copies of its files, so their paths differ.
+    """
     return one.keys() == other.keys() and all(
         value == other[key] or _is_same_file(value, other[key]) for key, value in one.items()
     )
@@ -236,7 +263,7 @@ def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
 def _is_same_file(one: Any, other: Any) -> bool:
     if not (isinstance(one, str) and isinstance(other, str) and Path(one).is_file() and Path(other).is_file()):
         return False
-    # A shallow comparison goes by size and time of change, which may differ for copies of a file.
+    # Compare the content: a shallow comparison goes by size and modification time, which differs between copies.
     return cmp(one, other, shallow=False)
 
 
@@ -258,7 +285,7 @@ def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: 
         unknown.append(f"when {accuracy:g} is reached: it needs a run of {NEEDED} measured epochs")
         return job.stop.epochs
     needed = curve.epochs_to(accuracy)
-    # Ten times as far the curve is a guess: nothing was measured there.
+    # Refuse more than ten times the job's epochs: so far beyond the measured ones the fitted curve is a guess.
     if needed is None or needed > 10 * job.stop.epochs:
         reached = f"{curve.at(job.stop.epochs):.4f}"
         raise RunFolderError(
@@ -272,27 +299,44 @@ def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: 
 
 
 def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "Work":
-    """Return the work of the job, scaled from the subtasks that were measured."""
+    """Return the work of a job, scaled from the subtasks that were measured.
+
+    Args:
+        job: The job to plan.
+        profile: The measured times.
+        measured: The settings with which they were measured.
+        epochs: Number of epochs to plan for.
+    """
     from vcdl.profile.measured_hosts import mean_subtask, planned_work
 
     subtask = mean_subtask(profile.total())
     passes = job.training.local_epochs / measured.training.local_epochs
-    # Scaled by samples: the measured run may have other shards and local epochs.
+    # Scale the subtask by its samples, because the measured run may have other shards and local epochs.
     subtask = replace(subtask, samples=subtask.samples * passes * measured.data.shards / job.data.shards)
     return planned_work(profile, epochs * job.data.shards, subtask, job.data.shards)
 
 
 def _cut(work: "Work", shards: int) -> "Work":
-    """Return the job's work in another number of shards."""
+    """Return the same work, cut into another number of shards: with more, each subtask is smaller."""
     subtask = replace(work.subtask, samples=work.subtask.samples * work.shards / shards)
-    # Count whole epochs: each has as many subtasks as there are shards.
+    # Keep the number of epochs: each has as many subtasks as there are shards.
     return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
 
 
 def _choices(
     job: "Job", wishes: PlanWishes, unknown: list[str]
 ) -> "Callable[[tuple[HostType, ...]], Sequence[Choice]]":
-    """Return a function that lists the choices for measured hosts, and append what is unknown to `unknown`."""
+    """Read the fleet file or the file of hosts, and return a function that lists the choices to forecast.
+
+    Without such a file the choices are the measured hosts with different numbers of shards. Caveats about a fleet are
+    appended to `unknown`.
+
+    Returns:
+        A function of the measured hosts.
+
+    Raises:
+        VcdlError: A file is invalid, or offers no choice.
+    """
     from vcdl.planner.forecast import Choice
     from vcdl.profile.hosts_file import load_hosts
 
@@ -322,10 +366,10 @@ def _choices(
 
 
 def _counts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
-    """Return the numbers of an option such as `100,200`.
+    """Parse the value of an option such as `100,200`, and return the numbers sorted, each once.
 
     Raises:
-        BadParameter: A number is not a number of hosts.
+        BadParameter: A part of the value is not a number of hosts.
     """
     parts = [] if value is None else value.split(",")
     if not all(part.strip().isdecimal() and 0 < int(part) <= _MOST_HOSTS for part in parts):

@@ -26,6 +26,11 @@ lowest to the highest of them, and pauses of a run are cut out of its time."""
 def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = None) -> ExitCode:
     """Draw the curves of runs, finished or not, into one picture.
 
+    Args:
+        paths: The runs' folders.
+        output: The file; None for curves.png in the folder of a single run, or comparison.png here for several.
+        title: Title of the picture, or None for the names of the jobs.
+
     Raises:
         RunFolderError, JournalError: A run cannot be read, or the picture cannot be written.
     """
@@ -41,7 +46,7 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
     for path, curve in zip(paths, curves, strict=True):
         if not curve.epochs:
             raise RunFolderError(f"{path} has no epoch that is finished and evaluated yet: remove it, or wait for it")
-    # One axis cannot hold an accuracy and a loss.
+    # Refuse runs with different metrics, because one axis cannot show an accuracy and a loss.
     if len(judged := sorted({curve.measure for curve in curves})) > 1:
         raise RunFolderError(f"these runs are judged by {' and '.join(judged)}, which need separate pictures")
     if output is None:
@@ -53,7 +58,12 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
 
 
 def plot_movie(path: Path, output: Path, title: str | None = None) -> ExitCode:
-    """Draw a run, finished or not, as an animation.
+    """Draw which host trained what in a run, finished or not, as an animation.
+
+    Args:
+        path: The run's folder.
+        output: The file, whose ending (.svg, .gif) decides the format.
+        title: Title of the animation, or None for the job's name.
 
     Raises:
         RunFolderError, JobError, JournalError, GridError: The run cannot be read, or the picture cannot be written.

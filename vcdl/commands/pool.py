@@ -22,19 +22,27 @@ Ctrl-C pauses the run; `vcdl resume` continues it, with the pilots that are ther
 
 
 class _Pool(click.Group):
-    """A group for which a first argument that is not a command is a job file: `vcdl pool JOB.yaml`."""
+    """A group that takes a first argument that is no command for a job file: `vcdl pool JOB.yaml` means `pool run`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # An option comes first for the group itself, and click handles it.
+        # An option in this place is one of the group itself, which click has handled already.
         if args and args[0] not in self.commands:
             return "run", self.commands["run"], args
         return super().resolve_command(ctx, args)
 
 
 def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> ExitCode:
-    """Keep a number of pilots in a queue until the run is over or Ctrl-C, then remove them.
+    """Keep a number of pilots in a batch queue until the job is over or Ctrl-C or SIGTERM comes, then cancel them.
+
+    Pilots that end are replaced, because time limits and preemption end them. SIGTERM is handled from then on.
+
+    Args:
+        folder: The run's folder.
+        script: The script that starts a pilot.
+        pilots: Number of pilots that wait or run.
+        queue_kind: Name of the kind of queue, such as `slurm`.
 
     Raises:
         VcdlError: The queue or the run's folder cannot be used.
@@ -49,7 +57,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
     queue, name, attempts = QUEUES[queue_kind], queue_name(folder), Attempts()
 
     def fill() -> int:
-        # Count them in the queue each time, because pilots end on their own, by their time limit or by preemption.
+        # Count the pilots anew each time, because they end on their own, by their time limit or by preemption.
         missing = pilots - queue.count(name)
         queue.add(name, script, missing)
         return missing

@@ -44,7 +44,11 @@ def profile_run(
     beside: Path | None = None,
     trace: Path | None = None,
 ) -> ExitCode:
-    """Print where the time of a run's subtasks goes.
+    """Print how the time of a run's subtasks divides into stages, and what to change.
+
+    If another run is given, too, print both side by side instead. Without `path` it is the newest running run below
+    runs/, otherwise the newest. `output` is a file for a picture, `trace` one for a trace of all subtasks, which a
+    browser can show.
 
     Raises:
         RunFolderError, JobError, JournalError: The run cannot be read, or has no applied upload.
@@ -104,7 +108,14 @@ def profile_job(
     output: Path | None = None,
     as_json: bool = False,
 ) -> ExitCode:
-    """Measure what a job waits for on this machine, and over a BOINC project's network, and print it.
+    """Measure the stalls of a job on this machine, which takes about a minute, and print them.
+
+    Args:
+        job_file: The job file.
+        overrides: Settings KEY=VALUE that replace keys of the job file.
+        project_dir: A BOINC project, whose clients then train an epoch so that the network is measured, too; or None.
+        output: File for a picture, or None.
+        as_json: Print JSON.
 
     Raises:
         VcdlError: The job cannot run.
@@ -122,7 +133,7 @@ def profile_job(
         said = ""
 
         def phase(self, text: str) -> None:
-            # Several short runs follow one another with the same phases, so print each phase once.
+            # Print a phase only if it differs from the last one, because several short runs have the same phases.
             if text != self.said:
                 self.said = text
                 click.echo(text, err=True)

@@ -121,7 +121,11 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
 
 
 def _say_how_apache_passes(command: str) -> None:
-    """Print the lines that the web server needs, which belongs to root."""
+    """Print the configuration by which the project's web server forwards requests to the service, for root to add.
+
+    Args:
+        command: The command of the service's daemon, which contains its port and path.
+    """
     from vcdl.boinc.server.texts import service_location
 
     words = command.split()

@@ -1,7 +1,7 @@
 """`vcdl report`: versions, platform, and a run's figures and last errors for an issue, without names and secrets.
 
-Figures come from a list of known keys; free text, which only errors have, is masked by what it looks like. The mask
-prefers to hide too much: a traceback's path is not worth a name.
+Only figures with known keys are included. The text of errors is free, so what looks like a name, an address, a path or
+a secret is masked in it. The mask hides too much rather than too little.
 """
 
 import getpass
@@ -47,7 +47,7 @@ Examples:
 
 
 def mask(text: str, *names: str) -> str:
-    """Return the text in one line, with what may name a person, a machine, a place or a secret masked.
+    """Return a text on one line of at most 200 characters, with all that may name a person, machine or secret masked.
 
     Args:
         text: The text.
@@ -82,7 +82,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """Return a run's state, figures and last errors; for an unreadable run, the reason."""
+    """Return a run's kind, state, figures and last errors (masked) by key; for an unreadable run only `unreadable`."""
     from vcdl.journal.events import EvaluatorDied, ResultRefused, UpdateRefused, WorkunitFailed
     from vcdl.run.finding import find_run
     from vcdl.run.reading import events_of

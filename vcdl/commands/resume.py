@@ -24,7 +24,14 @@ A run continues from the last applied update, whatever ended it."""
 
 
 def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[str] = ()) -> ExitCode:
-    """Continue a run to its end or next pause, settings changed; print a finished one's results.
+    """Continue a run to its end or next pause, and print its results; a finished run only prints them again.
+
+    A job of a BOINC project is continued by the project's daemons, and this returns at once.
+
+    Args:
+        path: The run, or None for the one below runs/ that changed last.
+        as_json: Print the summary as JSON at the end.
+        overrides: Settings KEY=VALUE that are changed first, and stay changed.
 
     Raises:
         VcdlError: The run cannot continue, or a setting cannot be changed.
@@ -43,7 +50,7 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
     if overrides:
         for key, (before, now) in change(folder, overrides).items():
             click.echo(f"{key} is {now}, was {'not set' if before is None else before}", err=as_json)
-    # The daemons drive such a run. This process only removes the pause request.
+    # Daemons drive such a run, so this process only removes the request to pause.
     if folder.kind.has_daemons:
         return _release(folder)
     if folder.kind.driver is None:
@@ -54,7 +61,7 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
 
 
 def _release(folder: "RunFolder") -> ExitCode:
-    """Let the daemons of a BOINC project continue a job."""
+    """Remove the pause of a BOINC project's job, so that its daemons continue it, and print what happens."""
     from vcdl.run.control import release
     from vcdl.run.finding import display_path
 

@@ -27,23 +27,23 @@ def run(
     grid: str = "local",
     web: bool = False,
 ) -> ExitCode:
-    """Start a run and drive it to its end or a pause.
+    """Create a run's folder, and drive the run to its end or a pause.
 
     Args:
-        job_file: The job.
-        out: The run's folder.
+        job_file: The job file.
+        out: The run's folder, or None for runs/NAME.
         overrides: Settings KEY=VALUE that replace keys of the job file.
-        as_json: Whether to print summary.json at the end.
-        grid: The grid that trains the subtasks.
-        web: Whether to open the run's page in a browser.
+        as_json: Print the content of summary.json at the end; the display then goes to stderr.
+        grid: Name of the grid that trains the subtasks, such as `local` or `pool`.
+        web: Serve the run's page as long as the run takes, and open it in a browser.
 
     Raises:
         VcdlError: The job cannot run, or failed.
     """
     from vcdl.local.warm_workers import one_thread
 
-    # Do this before any import of NumPy: workers are forked from this process, which is safe only while it has a single
-    # thread.
+    # Restrict this process to one thread before NumPy is imported: workers are forked from it, which is safe only while
+    # it has a single thread.
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.commands.serve import page_of
@@ -52,7 +52,8 @@ def run(
     from vcdl.run.finding import folder_for
     from vcdl.run.kind import driven_kind
 
-    # Workers of this machine are counted; how many pilots or volunteers come is not known, so a small fleet is assumed.
+    # Choose defaults for this machine's number of workers. How many pilots will come is unknown, so assume a small
+    # fleet.
     job = load_job(job_file, overrides, None if driven_kind(grid).has_workers else SMALL_FLEET)
     folder = folder_for(job.name, out)
     with create_run(folder, job, grid) as frozen, page_of(folder.path) if web else nullcontext():

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 
 def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
-    """Run a locked folder's job on, print its results.
+    """Drive a run to its end or a pause, and print its results; a finished run only prints them again.
+
+    Args:
+        folder: The run; the caller holds its RunLock.
+        job: Its settings.
+        as_json: Print the summary as JSON, and everything else to stderr.
+
+    Returns:
+        OK, or INTERRUPTED for a pause.
 
     Raises:
         VcdlError: The run cannot continue, or a shard kept failing.
@@ -37,7 +45,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
         say_json(summary_of(job.name, report))
     else:
         _tell(folder, report)
-    # Raise it after the figures, because the results are valid although the run has failed.
+    # Raise the error after the figures, because the results are valid although the run was given up.
     if report.is_given_up:
         raise failed_shard_error(folder, job, report)
     return ExitCode.OK

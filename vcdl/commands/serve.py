@@ -56,7 +56,10 @@ class ServiceOrder:
 
 
 def serve(order: ServiceOrder) -> ExitCode:
-    """Serve the runs of a folder until Ctrl-C.
+    """Serve the runs of a folder until Ctrl-C or SIGTERM.
+
+    Before it answers requests, this starts accepted jobs that had not started, resumes submitted jobs whose process
+    died, and starts the watch that sends alerts.
 
     Raises:
         RunFolderError: The folder of runs cannot be used.
@@ -76,11 +79,11 @@ def serve(order: ServiceOrder) -> ExitCode:
     service = WebService.over(
         order.runs, secure_cookies=order.behind_tls, fleets=fleets, base=order.base, is_public=order.is_public
     )
-    # Bind the port before anything is printed or opened: with port 0 only then the address is known.
+    # Bind the port before the address is printed: with port 0 the system only then chooses one.
     listener = bound(order.address, order.port)
     name = f"[{order.address}]" if ":" in order.address else order.address
     url = f"http://{name}:{listener.getsockname()[1]}{order.base}/login?code={service.code}"
-    # The code in the address logs in whoever reads it as the owner.
+    # Do not print the code for a daemon: it logs in whoever reads it as the owner, and a daemon's log may be read.
     told = url.partition("?")[0] if order.tokens_only else url
     click.echo(f"the runs below {display_path(order.runs)} are at\n\n  {told}\n")
     if order.job is not None:  # use a file, because other users can see a browser's arguments
@@ -96,7 +99,7 @@ def serve(order: ServiceOrder) -> ExitCode:
         channel = AlertChannel("", tuple(shlex.split(order.alert_command)), order.alert_webhook)
         Watchman(service.catalogue, channel).begin()
     service.submissions.begin_those_left()
-    # Resume in a thread, because it waits for each process, and pages must be answered in the meantime.
+    # Resume killed jobs in a thread, because that waits for each process, and pages must be answered meanwhile.
     Thread(target=service.resume_killed, name="vcdl-resume", daemon=True).start()
     app = create_app(service, describe_error, [*order.host_names, name])
     answer(mount(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
@@ -104,7 +107,10 @@ def serve(order: ServiceOrder) -> ExitCode:
 
 
 def served_options(function: F) -> F:
-    """Add the options --folder or [FOLDER], and --project-dir. The command gets `runs`, the folder that they mean."""
+    """Add the option --project-dir to a command that has `folder`, and pass it one `runs` instead of both.
+
+    `runs` is the existing folder of runs that the two options mean (`served_folder`).
+    """
 
     @wraps(function)
     def with_runs(folder: Path | None, project_dir: Path | None, **options: Any) -> Any:
@@ -114,7 +120,11 @@ def served_options(function: F) -> F:
 
 
 def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
-    """Return the folder of runs that is meant.
+    """Return the absolute folder of runs to serve; create the default one, or that of a project.
+
+    Args:
+        folder: The given folder, or None for runs/ or the project's.
+        project_dir: The BOINC project whose jobs are served, or None.
 
     Raises:
         RunFolderError: The folder does not exist.
@@ -124,8 +134,7 @@ def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
 
     require_web()
     runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
-    # Create the folder only if it is certainly meant: the default folder, or that of a real project. A mistyped folder
-    # is an error.
+    # Create only the default folder, or that of a real project: a given folder that is missing is probably mistyped.
     if folder is None and (project_dir is None or (project_dir / "config.xml").is_file()):
         with folder_errors(runs):
             runs.mkdir(parents=True, exist_ok=True)
@@ -147,7 +156,7 @@ def require_web() -> None:
 
 @contextmanager
 def page_of(run: Path) -> Iterator[None]:
-    """Serve a run's folder and open the run's page in a browser, until the block ends."""
+    """Run a service for a run's folder during the block, in a process that opens the run's page in a browser."""
     require_web()
     arguments = ["serve", str(run.parent), "--port", "0", "--open", run.name]
     # Use a separate process, because the run's threads belong to its workers and display. With --json the standard

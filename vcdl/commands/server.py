@@ -34,7 +34,10 @@ def command() -> None:
 
 
 def _here(name: str | None) -> "ServerSettings":
-    """Return the settings of the server on this machine, for root.
+    """Check that the user is root, and return the settings of a server on this machine.
+
+    Args:
+        name: Name of the project, or None for the only one on this machine.
 
     Raises:
         ServerError: There is no server on this machine, or the user is not root.
@@ -202,7 +205,7 @@ def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | 
     from vcdl.boinc.server import rotation
     from vcdl.boinc.server.steps import carry_out
 
-    # A machine without network, which keeps the private keys, has no installation and therefore no settings.
+    # With a folder of keys do not read the settings: the machine that keeps the private keys has no installation.
     if keys:
         program = boinc.resolve() / "lib/crypt_prog" if boinc else keys.resolve().parent / "bin/crypt_prog"
         pairs = rotation.SigningKeys(keys.resolve(), program, getpass.getuser())

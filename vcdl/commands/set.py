@@ -16,7 +16,9 @@ Examples:
 
 
 def set_(path: Path, settings: Sequence[str]) -> ExitCode:
-    """Change settings of an open job.
+    """Change settings KEY=VALUE of an open job, and print which were changed.
+
+    A run on one machine must be paused; the daemons of a BOINC project apply the change to a running job.
 
     Raises:
         JobError, RunFolderError, JournalError: A setting cannot be changed.
@@ -44,7 +46,7 @@ def command(path: Path, settings: tuple[str, ...], project_dir: Path | None) -> 
     if project_dir is not None:
         from vcdl.boinc.grid.project_folder import BoincProject
 
-        # A change by another user would leave files that the daemons cannot read.
+        # Refuse another user than the project's, whose files the daemons could not read.
         BoincProject.at(project_dir).check_user()
     found = in_project(path, project_dir)
     return set_(path if found is None else found, settings)

@@ -35,7 +35,7 @@ subtask goes to a second host, as on a BOINC server, and the client's checkpoint
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """The options that define the clients."""
+    """The options of a command that define its simulated clients."""
 
     clients_file: Path | None = None
     settings: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class ClientOptions:
     population: str | None = None
 
     def fleet(self) -> "ClientFleet":
-        """Return the simulated clients.
+        """Read the clients file, if there is one, and return the simulated clients with the options applied.
 
         Raises:
             JobError: The clients file, the population or an option is invalid.
@@ -52,7 +52,7 @@ class ClientOptions:
         from vcdl.simulate.client_fleet import load_clients
 
         counts = {"clients": self.clients, "slots": self.slots}
-        # Options that were not given must stay out, because they would replace values of the clients file.
+        # Pass only options that were given: the defaults of others would replace values of the clients file.
         given = [f"{key}={count}" for key, count in counts.items() if count is not None]
         if self.population is not None:
             # Before the user's own settings, which replace them.
@@ -61,7 +61,13 @@ class ClientOptions:
 
 
 def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Run a job's subtasks in virtual time, without training any.
+    """Simulate when which client computes which subtask of a job, without training, and print the times.
+
+    Args:
+        job: The job.
+        fleet: The simulated clients.
+        out: The run's folder, or None for a default one.
+        as_json: Print JSON.
 
     Raises:
         VcdlError: The job cannot be simulated.
@@ -92,7 +98,13 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
 
 
 def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Run a job in virtual time to its end.
+    """Train a job on simulated clients, in virtual time, to its end or Ctrl-C, and print its results.
+
+    Args:
+        job: The job.
+        fleet: The simulated clients.
+        out: The run's folder, or None for a default one.
+        as_json: Print the summary as JSON.
 
     Raises:
         VcdlError: The job cannot be simulated, or a shard kept failing.
@@ -109,7 +121,7 @@ def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json:
 
     folder = default_folder(f"{job.name}-simulated") if out is None else RunFolder(out.resolve())
     stream = sys.stderr if as_json else sys.stdout
-    # The journal's clock starts at 0. Setbacks are what the clients were set up for, and far too many to show.
+    # The journal's clock starts at 0. Do not show setbacks: the clients are meant to have many.
     observer = PlainLines(RunGoal.of(job), stream, clock=lambda: 0.0, shows_setbacks=False)
     begun_s = time.monotonic()
     report = run(folder, job, fleet, observer)

@@ -32,7 +32,12 @@ Examples:
 
 
 def status(path: Path | None = None, as_json: bool = False, fleet: Path | None = None) -> ExitCode:
-    """Print a run's state and figures.
+    """Print a run's state and figures, and what to do if it does not continue.
+
+    Args:
+        path: The run, or None for the newest running one below runs/, otherwise the newest.
+        as_json: Print JSON.
+        fleet: File of the fleet that trains the run, to show money; or None.
 
     Raises:
         RunFolderError, JobError, JournalError, FleetError: The run or the fleet cannot be read.
@@ -53,7 +58,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     click.echo(f"{standing.job.name} in {display_path(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
     say(f"{label:<12} {words}" for label, words in standing.figures().items())
     failed = _failed_tasks(folder)
-    # BOINC resends these within a workunit, so the journal does not know of them.
+    # Show BOINC's failed tasks separately: it replaces them within a workunit, so the journal does not know of them.
     if any(failed.values()):
         click.echo(
             f"{'at BOINC':<12} {failed['tasks_failed']} tasks failed, "
@@ -71,7 +76,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
 
 
 def _troubles(folder: "RunFolder") -> list[str]:
-    """Return the reasons for which a BOINC project's daemons do not continue its job."""
+    """Return why a BOINC project's daemons do not continue a job; empty if they do, or for another kind of run."""
     if not folder.kind.has_daemons:
         return []
     from vcdl.boinc.grid.job_bytes import over_quota
@@ -86,7 +91,11 @@ def _troubles(folder: "RunFolder") -> list[str]:
 
 
 def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
-    """Return the tasks of a BOINC job that BOINC replaces itself, or none if its database cannot be read."""
+    """Return the numbers of a BOINC job's failed and late tasks, which BOINC itself has replaced.
+
+    Returns:
+        `tasks_failed` and `tasks_timed_out`; empty for another kind of run, or if the database cannot be read.
+    """
     if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import open_project

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
 _TIMEOUT_S = 60.0
-"""Seconds to wait: the same as in `vcdl.run.control`, which must not be imported here, so that help stays fast."""
+"""Seconds to wait for a pause, as in `vcdl.run.control`, which is not imported here so that `--help` stays fast."""
 
 _EXAMPLES = """\b
 Examples:
@@ -23,12 +23,12 @@ Examples:
 
 
 def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
-    """Pause a run, and wait until it has.
+    """Ask a run to pause, and wait until it has paused.
 
     Args:
-        path: The run.
-        timeout_s: Longest wait.
-        forget: Whether to free the disks of a finished job's clients instead.
+        path: The run, or None for the newest running one below runs/, otherwise the newest.
+        timeout_s: Most seconds to wait.
+        forget: For a finished job of a BOINC project: ask its clients to delete their files of it instead.
 
     Raises:
         GridError, RunFolderError: The run cannot be stopped.
@@ -38,7 +38,7 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool =
     from vcdl.run.reading import is_finished
 
     folder = find_run(path)
-    # Stopping an open job already asks its clients, so only a finished job needs a separate request.
+    # Only a finished job needs a request of its own: stopping an open one asks its clients, too.
     if forget and folder.kind.has_daemons and is_finished(folder):
         return _forget(folder)
     if forget and not folder.kind.has_daemons:
@@ -58,7 +58,7 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool =
 
 
 def _forget(folder: "RunFolder") -> ExitCode:
-    """Ask clients of a BOINC project to delete a finished job's files. Stopping an open job asks them automatically."""
+    """Ask the clients of a BOINC project to delete a finished job's files, and print how many were asked."""
     from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.grid.forget import forget_finished
     from vcdl.run.finding import display_path

@@ -30,7 +30,9 @@ Run it as the project's user. The project's daemons take up the job at once; thi
 
 
 def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> ExitCode:
-    """Prepare a job in a BOINC project. If this fails, nothing of the job remains.
+    """Submit a job file to a BOINC project, whose daemons then train it, and print the job's name.
+
+    If this fails, nothing of the job remains.
 
     Raises:
         VcdlError: The job cannot be submitted.
@@ -75,7 +77,7 @@ def submit_to_project(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
         with display(RunGoal.of(job), sys.stderr) as observer:
             prepare(folder, job, observer, partial(check_room, project, job.name))
     except (VcdlError, OSError, KeyboardInterrupt):
-        # Once that file exists the daemons may have started, and the job is theirs.
+        # Keep the folder once `prepared_file` exists: the daemons may have started the job already.
         if not folder.prepared_file.exists():
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
@@ -110,9 +112,15 @@ def _check_account(project: "BoincProject", job: "Job") -> None:
 
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:
-    """Return the job under a name that was never used in the project, and its folder.
+    """Reserve a name that was never used in the project, by creating the folder of the run.
 
-    Raises JobError, GridError, RunFolderError.
+    Returns:
+        The job with this name: its own, or with a number appended if that is taken; and the new folder.
+
+    Raises:
+        JobError: The name is not allowed.
+        GridError: No name is free, or the database cannot be reached.
+        RunFolderError: The folder cannot be created.
     """
     from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.grid.workunit_rows import was_submitted

@@ -31,7 +31,7 @@ Ctrl-C pauses it; the same command continues."""
 _LOOK_S = 0.5
 """Seconds between two looks at a trial: short enough to prune between epochs of small jobs."""
 _FOLDER = "folder"
-"""The attribute of a trial that names its folder."""
+"""Attribute of a trial that stores the name of its folder."""
 _RANGE = re.compile(r"([^.,]\S*?)\.\.(\S+)")
 _BY_FACTORS = 100
 """Ratio of a range's ends from which it is searched on a logarithmic scale, because equal steps would ignore its low
@@ -39,10 +39,10 @@ end."""
 
 
 class SearchKey:
-    """A key of the job file and the values to try: `LOW..HIGH`, or `A,B,C`."""
+    """A key of the job file with the values to try, given as `KEY=LOW..HIGH` or `KEY=A,B,C`."""
 
     def __init__(self, text: str) -> None:
-        """Parse the text.
+        """Parse the text of an option `--over`.
 
         Raises:
             JobError: The text is not a valid range or list.
@@ -66,11 +66,11 @@ class SearchKey:
 
     @property
     def ends(self) -> list[str]:
-        """Settings with the outermost values, by which the job is checked."""
+        """Settings KEY=VALUE with the ends of the range, or with each listed value, by which the job is checked."""
         return [f"{self.key}={value}" for value in self.choices or [self._format(self.low), self._format(self.high)]]
 
     def setting(self, trial: "optuna.Trial") -> str:
-        """Return the setting of a trial."""
+        """Have Optuna choose a trial's value of this key, and return it as KEY=VALUE."""
         value: Any
         if self.choices:
             value = trial.suggest_categorical(self.key, self.choices)
@@ -87,7 +87,16 @@ class SearchKey:
 def sweep(
     job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[str] = (), server: str | None = None
 ) -> ExitCode:
-    """Run trials, here or at a service, until `trials` are complete or pruned, and print the best.
+    """Train a job with settings that Optuna chooses, one trial after the other, and print the best.
+
+    All trials and their results are in the sweep's folder, so the same command continues an interrupted sweep.
+
+    Args:
+        job_file: The job file.
+        over: The keys to search and their values, as for SearchKey.
+        trials: Number of trials that must be complete or pruned in total; failed ones do not count.
+        overrides: Settings KEY=VALUE of all trials.
+        server: Name of a service that trains the trials, or None for this machine.
 
     Raises:
         VcdlError: The job or the values are invalid, or a trial cannot be trained.
@@ -104,7 +113,7 @@ def sweep(
     keys = [SearchKey(text) for text in over]
     job = load_job(job_file, overrides)
     for key in keys:
-        # Checked at both ends before the first trial: a value that the job file refuses would fail hours later.
+        # Check both ends before the first trial: a value that the job file refuses would fail hours later.
         for setting in key.ends:
             load_job(job_file, [*overrides, setting])
     client = None if server is None else client_of(server)
@@ -112,8 +121,7 @@ def sweep(
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # The database would accept trials of two sweeps, but the second sweep would end the running trials of the first as
-    # abandoned.
+    # Lock the folder: a second sweep in it would take the running trials of the first one for abandoned and end them.
     with closing(FileLock(folder / "sweep.lock")) as lock:
         if not lock.acquire(wait_s=0):
             raise RunFolderError(
@@ -154,21 +162,30 @@ def _ended_trials(study: "optuna.Study") -> list[Any]:
 
 
 def _take_up(study: "optuna.Study") -> None:
-    """Continue the trials of a process that ended as new trials, with their settings and folders."""
+    """Queue the trials that an interrupted sweep left unfinished again, with their settings and folders."""
     from optuna.trial import TrialState
 
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        # A trial without a recorded folder was killed before it trained anything that could be continued.
+        # Skip a trial without a recorded folder, which was killed before it trained anything.
         if _FOLDER in left.user_attrs:
             study.enqueue_trial(left.params, user_attrs=left.user_attrs)
-        # Optuna cannot continue a trial, so the old one ends and a new one has its settings.
+        # End the old trial, because Optuna cannot continue one: the queued one takes its place.
         study.tell(left.number, state=TrialState.FAIL)
 
 
 def _train_trial(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments: list[str]) -> str:
-    """Train a trial in a separate process; return a text about its result.
+    """Train a trial in a process of its own, report its result to Optuna, and return a text about it.
+
+    If the run's folder exists, the run is continued.
+
+    Args:
+        study: The sweep.
+        trial: The trial.
+        path: The folder of its run.
+        arguments: Job file and options for `vcdl run`.
 
     Raises:
+        KeyboardInterrupt: Somebody has paused the run.
         RunFolderError: The trial failed.
     """
     from optuna.trial import TrialState
@@ -210,7 +227,11 @@ def _train_trial(study: "optuna.Study", trial: "optuna.Trial", path: Path, argum
 
 
 def _watch_trial(trial: "optuna.Trial", folder: "RunFolder", process: "subprocess.Popen[bytes]") -> bool:
-    """Report each epoch to Optuna until the process ends; return whether the trial was pruned."""
+    """Report each epoch of a trial to Optuna until its process ends, and pause the process if Optuna prunes the trial.
+
+    Returns:
+        Whether the trial was pruned before it finished.
+    """
     from vcdl.run.control import ask_to_pause
 
     told = 0

@@ -28,16 +28,16 @@ Examples:
 
 
 def _where(function: F) -> F:
-    """Add the options that select the service whose tokens are meant.
+    """Add the options --folder and --project-dir, by which a user selects the service whose tokens are managed.
 
-    The command gets `runs`, the folder whose tokens they are.
+    The command gets `runs`, the folder of runs of this service.
     """
     folder = click.option("--folder", type=FOLDER, help="The folder that `vcdl serve` serves [default: runs].")
     return folder(served_options(function))
 
 
 def _accounts(runs: Path) -> "Accounts":
-    """Return the accounts of a folder.
+    """Open the accounts of the service over a folder of runs.
 
     Raises:
         GridError: The packages of the service are not installed.
@@ -49,7 +49,7 @@ def _accounts(runs: Path) -> "Accounts":
 
 @dataclass(frozen=True)
 class _NewToken:
-    """The options of `add`."""
+    """The options of `vcdl token add`."""
 
     name: str
     role: str
@@ -61,7 +61,11 @@ class _NewToken:
 
 
 def _account(runs: Path, account: str) -> int:
-    """Return the number of an account of the project whose jobs are served.
+    """Look up the number of a BOINC account in the project whose jobs are served.
+
+    Args:
+        runs: The folder of runs.
+        account: The account, as the user gives it.
 
     Raises:
         JobError, GridError: The account does not exist, or the database cannot be reached.
@@ -114,10 +118,10 @@ def add(new: _NewToken) -> ExitCode:
         if value is not None and role != "submitter":
             raise click.UsageError(f"{option} is for submitters: no other role's jobs are bounded")
     if new.boinc_account is not None:
-        # Look it up now: the token contains the number, which stays the same if the account's address changes.
+        # Store the account's number in the token, because its address may change.
         account = _account(new.runs, new.boinc_account)
     bounds = TokenBounds(new.job, new.budget_usd, account)
-    # Print it alone on a line, so that a script can read it.
+    # Print the token alone on a line, so that a script can read it.
     click.echo(_accounts(new.runs).add(new.name, Role[role.upper()], new.days, bounds))
     return ExitCode.OK
 
@@ -131,7 +135,7 @@ def list_(runs: Path) -> ExitCode:
 
     rows, accounts = [("id", "name", "role", "expires", "last used", "")], _accounts(runs)
     for one in accounts.tokens():
-        # A token that was revoked may have expired since. The revocation is what an operator looks for.
+        # Show a revoked token as revoked even if it has expired since, because operators look for the revocation.
         state = "revoked" if one.revoked_s is not None else "" if one.is_valid else "expired"
         bounds = one.bounds
         role = one.role.name.lower() if bounds.job is None else f"worker of {printable(bounds.job)}"

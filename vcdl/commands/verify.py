@@ -30,10 +30,13 @@ _MOST_NAMED = 8
 
 
 def verify(path: Path, as_json: bool = False) -> ExitCode:
-    """Fold a run's kept uploads again, compare its snapshots and score its model; finished or not.
+    """Recompute a run's weights from its kept uploads, compare them with its snapshots, and check its exported model.
+
+    The run need not be finished; only a finished one has a model to check. The results are printed before an error is
+    raised.
 
     Raises:
-        RunFolderError: A snapshot is damaged, or differs from what its uploads make.
+        RunFolderError: A snapshot is damaged, or differs from the recomputed weights.
         ModelError: The exported model is not the one that was measured.
         VcdlError: The run cannot be read.
     """
@@ -53,7 +56,7 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
         say_json({"run": folder.path.name, **asdict(proof), "exported": exported})
     else:
         say(_lines(folder, proof, score))
-    # Raise it after the lines, because they say what is in order, which matters for the decision what to do.
+    # Raise the error after the lines, which say what is in order: the user needs that to decide what to do.
     if wrong := sorted({*proof.damaged, *proof.differing}):
         raise RunFolderError(
             f"these snapshots in {folder.snapshots} differ from the run's uploads: {_format_versions(wrong)}; restore "
@@ -66,7 +69,7 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    """Return the values for JSON, which has no NaN."""
+    """Replace NaN and infinities by None, because JSON has neither."""
     return {key: value if math.isfinite(value) else None for key, value in values.items()}
 
 
@@ -90,7 +93,7 @@ def _lines(folder: RunFolder, proof: "Proof", score: "ExportedScore | None") -> 
 
 
 def _format_versions(versions: Sequence[int]) -> str:
-    """Return versions as text: `version 3`, or `versions 3, 4 and 12 more`."""
+    """Format a list of versions, such as `version 3` or `versions 3, 4 and 12 more`."""
     more = len(versions) - _MOST_NAMED
     names = ", ".join(map(str, versions[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
     return f"version {names}" if len(versions) == 1 else f"versions {names}"

@@ -24,7 +24,11 @@ Ctrl-C ends the display, not the run."""
 
 
 def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
-    """Show a run until it has ended or is paused.
+    """Show a run of another process until it has ended or paused, or until Ctrl-C, which ends only the display.
+
+    Args:
+        path: The run, or None for the newest running one below runs/, otherwise the newest.
+        fleet: File of the fleet that trains the run, to show money; or None.
 
     Raises:
         RunFolderError, JobError, JournalError: The run cannot be read.
@@ -39,7 +43,7 @@ def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
 
     folder = find_run(path)
     job = read_frozen(folder)
-    # Create it before the display, so that Ctrl-C during its start finds one below.
+    # Create a follower before the display, so that `follower` exists below if Ctrl-C comes while the display starts.
     follower = RunFollower(folder, RunObserver())
     try:
         with display(RunGoal.of(job, costs_of(fleet)), sys.stdout, clock_of(folder)) as observer:
@@ -57,7 +61,7 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
     """Show new events; return whether the run is finished, paused or killed, so that no more will follow."""
     from vcdl.run.reading import RunState, is_finished, state_of
 
-    # Check this before the journal is read, so that this call reads everything that is written until the end.
+    # Check for the end before the journal is read: if the run has ended, everything of it is then read in this call.
     was_finished = is_finished(folder)
     follower.poll()
     follower.tell_tasks()

@@ -40,7 +40,7 @@ trains the subtask."""
 
 @dataclass(frozen=True)
 class PilotOrder:
-    """The options of a pilot."""
+    """The options of `vcdl worker`."""
 
     folder: Path
     for_s: float | None
@@ -52,7 +52,11 @@ class PilotOrder:
 
 
 def worker(order: PilotOrder) -> ExitCode:
-    """Train subtasks of a run until it is over (OK), the time is up, or a signal comes.
+    """Train subtasks of a run as a pilot, until the job is over, the pilot's time is up, or a signal comes.
+
+    Returns:
+        OK if the job is over; INTERRUPTED after a signal or when the time is up, so that scripts of batch queues start
+        the pilot again.
 
     Raises:
         VcdlError: The pool cannot be used, or the pilot had to leave.
@@ -71,16 +75,16 @@ def worker(order: PilotOrder) -> ExitCode:
         pool: SharedPool = PoolFolder.of(folder.resolve())
     else:
         connection = connection_of(order.server)
-        # Each request is tried once, with a short time limit: the pilot itself retries, and its lease runs in the
-        # meantime.
+        # Try each request only once, with a short time limit: the pilot itself tries again, and its lease runs
+        # meanwhile.
         key = machine_key()
         pool = RemotePool(ServiceClient(connection, _REQUEST_S, 1, {KEY_HEADER: key}), str(folder))
-        # The service demands both parts: the token's id before the machine's name, and the mark of the machine's key
-        # behind it.
+        # The service requires both parts of the name: the token's id in front of the machine's name, and the mark of
+        # the machine's key after it.
         name = _name(f"{connection.token.removeprefix('vcdl_').partition('_')[0]}.", f".{mark_of(key)}")
     try:
-        # Read it before anything is started: now a wrong folder or token is an error, while later problems are treated
-        # as temporary.
+        # Read the announcement before anything is started, so that a wrong folder or token is an error: later such
+        # problems count as temporary.
         driver = pool.read_driver()
     except OSError as error:
         raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
@@ -93,7 +97,7 @@ def worker(order: PilotOrder) -> ExitCode:
             "if you trust the person who drives the job, add --allow-code"
         )
     with _scratch(order.scratch) as own:
-        # Use the affinity, which batch systems set: os.cpu_count() would count the cores of other jobs on the node.
+        # Count the cores of the affinity, which batch systems set: os.cpu_count() would count those of other jobs, too.
         threads = order.threads or len(os.sched_getaffinity(0))
         processes = PilotWorker(threads, own / "worker.log", allows_code=order.allow_code)
         pilot = Pilot(name, pool, processes, own, order.idle_s, _say)
@@ -118,7 +122,7 @@ def _fly(pilot: "Pilot", for_s: float | None) -> None:
 
 
 def _leave_on_signals(pilot: "Pilot") -> None:
-    """Make signals end the pilot: after the first it uploads its results and leaves, the second ends it immediately."""
+    """Handle signals: the first makes the pilot deliver what it has trained and leave, a second ends it immediately."""
 
     def note(number: int, _frame: FrameType | None) -> None:
         # Restore the default handlers: a second signal raises KeyboardInterrupt, wherever the pilot is.
@@ -132,14 +136,21 @@ def _leave_on_signals(pilot: "Pilot") -> None:
 
 
 def _name(before: str, behind: str) -> str:
-    """Return a unique pilot name: the machine's name between two texts, the process id and a random number."""
+    """Return a unique name for a pilot: `before`, the machine's name, `behind`, the process id and a random number."""
     machine = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()[:32])
     return f"{before}{machine}{behind}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 @contextmanager
 def _scratch(given: Path | None) -> Iterator[Path]:
-    """Yield the pilot's folder on this machine. A temporary folder is removed at the end."""
+    """Yield the folder for a pilot's files on this machine.
+
+    Args:
+        given: The user's folder, which is created if needed and kept; None for a temporary one, which is removed.
+
+    Raises:
+        RunFolderError: The folder cannot be created.
+    """
     if given is not None:
         try:
             given.mkdir(parents=True, exist_ok=True)

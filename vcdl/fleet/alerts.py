@@ -15,14 +15,24 @@ _BUDGET_SHARES = (0.5, 0.8, 1.0)
 def current_alerts(
     settings: FleetSettings, observed: Observation, actions: Actions, launched: LaunchResult, paid_for_s: float
 ) -> Mapping[str, str]:
-    """Return the alerts that a pass causes: messages keyed by the alert's name."""
+    """Return the alerts that hold after a pass: the alert's name → its message.
+
+    The caller sends only those that it has not sent before.
+
+    Args:
+        settings: The fleet file.
+        observed: The fleet at the beginning of the pass.
+        actions: The actions of the pass.
+        launched: The outcome of its launch.
+        paid_for_s: Seconds that the budget pays for, or infinity without a budget.
+    """
     state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
-    # Report only this: everything else about a fleet of another keeper is reported by that keeper.
+    # Report only this if another keeper has the fleet: that one reports everything else.
     if actions.other_keeper:
         return {"keeper": actions.other_keeper}
     for share in _BUDGET_SHARES:
-        # `budget_spent` too: it is set while the budget still pays for the draining, so the sum may stay below the
-        # budget.
+        # Check `budget_spent`, too: it is set while the budget still pays for the draining, so `spent_usd` may never
+        # reach the budget.
         if budget_usd is not None and (observed.spent_usd >= share * budget_usd or state.budget_spent):
             causes[f"budget {share:.0%}"] = f"{observed.spent_usd:.2f} of {budget_usd:g} $ are spent"
     if actions.crash_loop:
@@ -30,7 +40,7 @@ def current_alerts(
     if observed.silent:
         causes["silent"] = next(iter(observed.silent.values()))
     short_s = 0.0 if state.short_since_s is None else now_s - state.short_since_s
-    # Wait until the cooldown is over and refused pools were asked again, because a short shortage is normal.
+    # Wait until the pools' cooldowns are over and they were asked again, because a short shortage is normal.
     if short_s >= settings.cooldown_s and not launched.instances:
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"
         causes["capacity"] = f"no preemptible capacity for {duration(short_s)}, {missing} missing"
@@ -43,7 +53,7 @@ def current_alerts(
 
 
 def _lease_left_s(settings: FleetSettings, observed: Observation) -> float:
-    """Return the seconds until the first lease ends that a pass should have renewed."""
+    """Return the seconds until the first of the leases ends that passes renew; infinity if there is none."""
     if observed.state.goal is not FleetGoal.UP:
         return math.inf
     # Leases that end with the machine's life are never renewed, so they are no cause for an alert.

@@ -20,15 +20,17 @@ _MINIMUM_S = 60
 class CloudBilling:
     """The billing rules of a cloud.
 
-    By default, which also applies to a cloud of another package, every second costs the price of that second.
+    The defaults apply to clouds of other packages: every second costs the price of that second.
     """
 
     free_if_preempted_within_s: int = 0
-    """Seconds of life within which an instance costs nothing if the cloud takes it back."""
+    """An instance costs nothing if the cloud takes it back within this many seconds of its launch."""
     price_holds_s: int = 1
-    """Seconds of a billing period, for which the price at its start stays fixed."""
+    """Seconds of a billing period, counted from the launch; the price at its start holds until its end."""
     address_usd_per_h: Decimal = Decimal(0)
+    """Price of a public IPv4 address."""
     disk_usd_per_gb_month: Decimal = Decimal(0)
+    """Price of the boot disk."""
 
 
 _BILLING = {
@@ -55,15 +57,16 @@ class Charge:
     """What a cloud charges for an instance's life or a part of it, in dollars."""
 
     spot_usd: Fraction = Fraction(0)
+    """Charge for the machine, at the price of the market on which it was launched."""
     on_demand_usd: Fraction = Fraction(0)
-    """Cost of the same seconds at the list price. This is never free, because on-demand instances are not interrupted.
-    """
+    """What the same seconds would cost at the list price, for comparison. They are never free: on-demand instances are
+    not interrupted."""
     extras_usd: Fraction = Fraction(0)
-    """Cost of the public address and the disk, which is due at either price."""
+    """Charge for the public address and the disk, which is due on either market."""
 
     @property
     def paid_usd(self) -> Fraction:
-        """The whole charge: the spot price, address and disk."""
+        """The amount on the cloud's bill: `spot_usd` and `extras_usd`."""
         return self.spot_usd + self.extras_usd
 
     def __add__(self, other: "Charge") -> "Charge":
@@ -71,15 +74,15 @@ class Charge:
 
 
 def working_share(type: str) -> float:
-    """Return the fraction of each vCPU that a type may use continuously: the baseline of a T3, T3a or T4g."""
+    """Return the fraction of each vCPU that a type may use all the time: below 1 for the burstable T3, T3a and T4g."""
     family, _, size = type.partition(".")
     return float(_BASELINE.get(size, 1)) if family in _BURSTABLE else 1.0
 
 
 def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decimal:
-    """Return the hourly cost of address and disk in dollars.
+    """Return the hourly cost of an instance's public IPv4 address and disk, in dollars.
 
-    They are a public IPv4 address and a gp3 or pd-balanced disk, at the list prices of us-east-1.
+    Disks are gp3 (AWS) or pd-balanced (GCP). The list prices of us-east-1 are used for all regions.
     """
     billing = _BILLING.get(cloud, CloudBilling())
     disk = billing.disk_usd_per_gb_month * disk_gb / _MONTH_H
@@ -87,13 +90,14 @@ def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decima
 
 
 def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequence[PricedRow]) -> Charge:
-    """Return the charge for an instance's life.
+    """Return what the cloud charges for an instance from its launch to its end.
 
     Args:
         launch: The ledger row of its launch.
-        end_s: Unix time of its end.
-        ending: How it ended, or None if it is live.
-        rates: Prices by time. The first also applies before its time; without any price the charge is 0.
+        end_s: Unix time of its end, or of the moment up to which it is charged.
+        ending: How it ended, which decides whether a first hour or minute is free; None if it is live.
+        rates: Its prices in the order of time. The first also applies before its time. Without any price the charge is
+            0.
     """
     # Both clouds charge whole seconds, and at least a minute.
     seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
@@ -110,11 +114,15 @@ def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequen
 def _stretches(
     rates: Sequence[PricedRow], launched_s: float, seconds: int, holds_s: int
 ) -> Iterator[tuple[PricedRow, int]]:
-    """Yield the seconds of a life at each of its rates.
+    """Yield each rate that applies to an instance's life, with the number of seconds for which it does.
 
-    A new rate takes effect at the end of the billing period in which it appeared.
+    Args:
+        rates: Prices in the order of time.
+        launched_s: Unix time of the launch.
+        seconds: Length of the life.
+        holds_s: Seconds of a billing period: a new price takes effect at the end of the period in which it appeared.
     """
-    # AWS holds the price of an instance's hour, counted from its launch, so a change takes effect at its next hour.
+    # AWS fixes the price for each hour, counted from the launch, so a change takes effect at the instance's next hour.
     starts = [max(0, math.ceil((rate.since_s - launched_s) / holds_s) * holds_s) for rate in rates]
     for rate, start, end in zip(rates, [0, *starts[1:]], [*starts[1:], seconds], strict=False):
         if (length_s := min(end, seconds) - min(start, seconds)) > 0:

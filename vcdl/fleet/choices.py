@@ -1,4 +1,4 @@
-"""Turn the pools of a fleet file into choices of the planner, and a plan into settings.
+"""Turn the pools of a fleet file into choices for the planner, and a finished plan into settings of the fleet.
 
 Nothing is launched.
 """
@@ -26,22 +26,24 @@ _SHARES = (0.25, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class FleetChoices:
-    """The choices, cheapest first, and the pools that offer none."""
+    """What a planner may choose from: sets of instances of one pool each, and the pools that cannot be chosen."""
 
     choices: tuple[Choice, ...]
+    """The choices, cheapest first."""
     unpriced: frozenset[Pool]
+    """Pools without a known price."""
     dear: frozenset[Pool]
-    """Pools above `unit_limit_usd_per_h`, which the fleet does not use."""
+    """Pools whose price is above `unit_limit_usd_per_h`, so that the fleet does not use them."""
     prices_as_of: str = ""
-    """The date of the oldest price."""
+    """Date of the oldest price, or an empty string without any price."""
 
     @property
     def spot(self) -> list[Choice]:
-        """The choices with preemptible instances."""
+        """The choices with preemptible instances, cheapest first."""
         return [one for one in self.choices if one.spot_usd_per_h is not None]
 
     def checked_notes(self, settings: FleetSettings) -> list[str]:
-        """Return the `notes`.
+        """Return the `notes`, after checking that there is at least one choice.
 
         Raises:
             FleetError: There is no choice; the message names the reasons.
@@ -53,7 +55,7 @@ class FleetChoices:
         return self.notes(settings)
 
     def notes(self, settings: FleetSettings) -> list[str]:
-        """Return lines about the costs that the prices leave out."""
+        """Return lines that say what the prices do not contain, and which pools were left out and why."""
         lines = []
         if any(one.is_listed for one in self.spot):
             lines.append(
@@ -76,17 +78,17 @@ def fleet_choices(
     slot: HostType,
     sizes: Iterable[int] = (),
 ) -> FleetChoices:
-    """Return the allowed pools in several sizes.
+    """Return for each allowed pool and each size of the fleet a choice with spot instances and one on demand.
 
     Args:
         settings: The fleet file.
-        types: The allowed pools.
-        prices: Their prices.
-        slot: The speed of one slot, which trains one subtask at a time.
-        sizes: Units to plan with; by default fractions of `capacity > max`.
+        types: The allowed pools, with their machine types.
+        prices: The known prices.
+        slot: A host with the measured speed of one slot, which trains one subtask at a time.
+        sizes: Sizes of the fleet in units of capacity; by default fractions of `capacity > max`.
 
     Raises:
-        FleetError: No pool provides the unit.
+        FleetError: No type is known in any place, or none provides the unit.
     """
     if not types:
         raise _no_types(settings, prices)
@@ -100,8 +102,8 @@ def fleet_choices(
     counts = sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES})
     for units, (pool, price) in product(counts, priced.items()):
         for choice, dearest in _choices_of(pool, price, units_of[pool], units, capacity, slot):
-            # The fleet itself refuses machines above this price individually, so a mixed choice is judged by its
-            # on-demand machines.
+            # Compare the most expensive machine of the choice: a fleet refuses each machine above the limit, so it
+            # could not launch the on-demand part of a mixed choice.
             if dearest / units_of[pool] <= limit:
                 found.append(choice)
             else:
@@ -123,9 +125,18 @@ def _no_types(settings: FleetSettings, prices: PriceTable) -> FleetError:
 def _choices_of(
     pool: Pool, price: PricedRow, size: int, units: int, capacity: CapacitySettings, slot: HostType
 ) -> Iterator[tuple[Choice, float]]:
-    """Yield the choices of `units` units of one pool, on spot and on demand.
+    """Yield two choices of one pool: spot with the part on demand that the settings want, and all on demand.
 
-    Each has the hourly price of its most expensive machine.
+    Args:
+        pool: The pool.
+        price: Its price.
+        size: Units of one machine.
+        units: Units of the fleet.
+        capacity: The fleet's settings.
+        slot: A host with the speed of one slot.
+
+    Yields:
+        The choice, and the hourly price of its most expensive machine in dollars.
     """
     on_demand_units = capacity.on_demand.units(units)
     # Count whole machines: a target between two sizes pays for the larger one.
@@ -142,7 +153,7 @@ def _choices_of(
 
 
 def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:
-    """Return the allowed pools in the price table, so that planning needs no call to the cloud."""
+    """Find the pools that a fleet file allows in the price table, so that planning needs no call to the cloud."""
     allowed = settings.instances
     found = {}
     for row in prices.by_key.values():
@@ -150,7 +161,7 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
         size = row.vcpus, float(row.memory_gb), gpus
         is_meant = row.type in allowed.types if allowed.requirements is None else allowed.requirements.met_by(*size)
         places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
-        # The table contains the rows of all clouds.
+        # Compare the cloud, too, because the table contains the prices of all clouds.
         if is_meant and places and row.cloud == settings.cloud:
             kind = InstanceType(row.type, *size, working_share(row.type))
             found[Pool(row.cloud, row.type, row.region, row.zone)] = kind
@@ -158,10 +169,13 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
 
 
 def planned_settings(file: Path) -> list[str]:
-    """Return the settings of a fleet file that a plan recommends, in the form of `--set`.
+    """Return the settings of a fleet that a plan recommends, such as `capacity.target=40`, in the form of `--set`.
+
+    Args:
+        file: The JSON output of `vcdl plan --fleet`.
 
     Raises:
-        FleetError: The file cannot be read.
+        FleetError: The file is no plan, or the plan recommends no instances of a fleet.
     """
     again = "`vcdl plan JOB.yaml RUN --fleet fleet.yaml --json > plan.json` makes one"
     try:

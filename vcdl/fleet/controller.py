@@ -1,7 +1,7 @@
-"""One pass over a fleet: observe, record, decide, act.
+"""Make one pass over a fleet: observe it, record it in the ledger, decide, and act.
 
-It may be killed at any point: the next pass finds by tag what it did. The folder is written before anything is
-launched, so that a full disk is noticed before it costs money.
+A pass may be killed at any point: the next pass finds by tag what this one did. The folder is written before anything
+is launched, so that a full disk is noticed before it costs money.
 """
 
 import time
@@ -27,7 +27,7 @@ from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
-"""Seconds by which clocks may differ without a warning: too few to matter to any lease."""
+"""Seconds by which this machine's clock and the cloud's may differ unnoticed: too few to matter to any lease."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -35,23 +35,27 @@ _COOLDOWN_S = {
     ProblemKind.THROTTLED: 60.0,
     ProblemKind.UNAVAILABLE: 60.0,
 }
-"""Seconds for which a pool is not asked after such a refusal. The first three need a user, so a shorter wait would only
-fill the log."""
+"""Seconds for which a pool is not used after such a refusal; other refusals count for `cooldown_s`. The first three
+need a user, so a shorter wait would only fill the log."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """The observation, actions and launch of one pass."""
+    """What one pass has observed, decided and done."""
 
     observed: Observation
     actions: Actions
     launched: LaunchResult = field(default_factory=LaunchResult)
     errors: tuple[str, ...] = ()
-    """Actions that failed in some region; the next pass retries them."""
+    """Messages of actions that failed and of alerts that could not be sent; the next pass tries again."""
 
     @property
     def may_get_more(self) -> bool:
-        """Whether another pass right away may help: on-demand capacity is complete, or not all pools refused."""
+        """Whether another pass right away may launch more.
+
+        That is so after a launch on demand, because spot instances are launched by a pass of their own, and if only
+        some of the pools have refused, because the next pass uses the others.
+        """
         if any(instance.pool.on_demand for instance in self.launched.instances):
             return True
         refused = {problem.pool for problem in self.launched.problems}
@@ -59,12 +63,12 @@ class Pass:
 
     @property
     def is_over(self) -> bool:
-        """Whether no instance is wanted or live."""
+        """Whether the fleet has ended: its goal is not UP, and no instance is live."""
         observed = self.observed
         return observed.state.goal is not FleetGoal.UP and not any(i.is_live for i in observed.instances)
 
     def lines(self) -> tuple[str, ...]:
-        """Return the pass' actions and problems as lines for a log."""
+        """Return the warnings, actions and problems of the pass as lines for a log; empty if there were none."""
         lines = [*self.observed.warnings, *self.actions.warnings, *self.errors]
         if self.actions.terminate:
             lines.append(f"terminated: {', '.join(self.actions.terminate)}")
@@ -76,7 +80,12 @@ class Pass:
 
 
 class Controller:
-    """A fleet with its cloud and its folder. All calls raise the errors of the provider and the folder."""
+    """Controls a fleet in its cloud, with its state and ledger in the fleet's folder.
+
+    Every change holds the folder's lock, so that processes on one machine take turns. Processes on different machines
+    may act simultaneously (vcdl.fleet.reconciler says why that is harmless). All calls raise the errors of the provider
+    and of the folder.
+    """
 
     def __init__(
         self,
@@ -89,17 +98,17 @@ class Controller:
         price_source: Callable[[], PriceSource] | None = None,
         hosts: Hosts | None = None,
     ) -> None:
-        """Put the parts of a fleet together.
+        """Put the parts of a fleet together; no call is made yet.
 
         Args:
             settings: The fleet file.
             provider: The cloud.
             folder: The fleet's folder.
-            user_data: Called for a launch.
-            clock: Seconds since the epoch.
-            queue: For `follow: queue`.
-            price_source: Where prices are fetched.
-            hosts: The project's hosts, if its folder is on this machine.
+            user_data: Returns the user data of new instances; called before each launch.
+            clock: Returns Unix time.
+            queue: Returns the project's open work, for `follow: queue`; None to keep the target.
+            price_source: Opens the source of prices; None to use only prices that are known.
+            hosts: Returns the project's hosts, if its folder is on this machine.
         """
         self._settings = settings
         self._provider = provider
@@ -111,35 +120,50 @@ class Controller:
         self._signs = LifeSigns(provider, settings.idle_shutdown_s, hosts)
         self._channel = AlertChannel(f"fleet {settings.name}: ", settings.alerts.command)
         self._alerts: tuple[str, ...] = ()
-        """Alerts that were sent while the state could not be read."""
+        """Names of the alerts that were sent while the state could not be read, and so not be stored."""
 
     def now_s(self) -> float:
-        """Unix time by the cloud's clock, which instances compare with their leases; this machine's may be wrong."""
+        """Return the Unix time by the cloud's clock, with which instances compare their leases.
+
+        This machine's clock may be wrong; it is used while the two differ by at most `_CLOCKS_AGREE_S` seconds.
+        """
         offset_s = self._provider.clock_offset_s
         return self._clock() + (offset_s if abs(offset_s) > _CLOCKS_AGREE_S else 0.0)
 
     def observe(self) -> Observation:
-        """Return the current state of the fleet, changing nothing."""
+        """Query the cloud, and return the current state of the fleet. Nothing is changed or written."""
         return self._observe(*self._find(self._folder.read()))
 
     def record(self) -> None:
-        """Record in the ledger which instances are live and which have ended."""
+        """Query the cloud, and record in the ledger which instances are live and which have ended."""
         with self._folder.one_pass():
             found, _ = self._find(self._folder.read())
             self._money.ledger.record_found(found, self.now_s())
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
-        """Return the pass that would follow a change of the state, changing nothing."""
+        """Return the pass that would follow a change of the state, without launching; nothing is changed or written.
+
+        Args:
+            change: Returns the changed state, such as `vcdl.fleet.run.up`.
+        """
         observed = self._observe(*self._find(change(self._folder.read())))
         return Pass(observed, self._decide(observed))
 
     def change(self, change: Callable[[FleetState], FleetState]) -> None:
-        """Store another goal or target, which the next pass of any process applies."""
+        """Change the stored state, such as the goal or the target, which the next pass of any process then applies.
+
+        Args:
+            change: Returns the changed state, such as `vcdl.fleet.run.up`.
+        """
         with self._folder.one_pass():
             self._folder.write(change(self._folder.read()))
 
     def reconcile_once(self) -> Pass:
-        """Make one pass. If it fails, the next pass starts from what it finds then."""
+        """Make one pass: terminate, drain, renew leases, launch, and send alerts.
+
+        A refused action does not prevent the others; it is among the pass' `errors`. If the pass itself fails or is
+        killed, the next one starts from what it finds in the cloud.
+        """
         with self._folder.one_pass():
             self._provider.keeper = self._folder.keeper(new=True)
             self._money.refresh(self._provider.pools)
@@ -172,7 +196,14 @@ class Controller:
             return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
 
     def alert_blind(self, why: str) -> list[str]:
-        """Alert once passes have failed for half a lease, or the state cannot be read; return why no alert was sent."""
+        """Send an alert if passes have failed for half a lease or the state cannot be read: instances will then drain.
+
+        Args:
+            why: The error of the last pass.
+
+        Returns:
+            Why an alert could not be sent; empty if it was sent, was sent before, or is not due.
+        """
         with self._folder.one_pass():
             try:
                 state = self._folder.read()
@@ -186,7 +217,14 @@ class Controller:
             return self._send({**dict.fromkeys(state.alerts, ""), **cause})
 
     def _send(self, causes: Mapping[str, str]) -> list[str]:
-        """Send the alerts that were not sent yet; return why some could not be sent."""
+        """Send those alerts that were not sent yet, and store which were sent.
+
+        Args:
+            causes: Name → message of each alert that holds now.
+
+        Returns:
+            Why some could not be sent.
+        """
         state = self._folder.read()
         sent, not_sent = self._channel.news(causes, state.alerts)
         if sent != state.alerts:
@@ -194,13 +232,15 @@ class Controller:
         return not_sent
 
     def take_down(self, log: Callable[[str], None]) -> tuple[str, ...]:
-        """Delete everything with the tag, even if the folder cannot be written.
+        """Set the goal to DOWN and delete everything with the fleet's tag, waiting until it is gone.
+
+        Errors of the folder or the ledger do not prevent that: they are logged, since deleting saves money.
 
         Args:
-            log: Receives lines about what could not be recorded.
+            log: Receives a line for each error.
 
         Returns:
-            What still carries the tag. If this is not empty, try again.
+            A line for each thing that still exists or may still appear. If there are any, call this again.
         """
         errors: list[VcdlError] = []
         hidden: Sequence[RecentLaunch] = ()
@@ -231,10 +271,19 @@ class Controller:
                 yield f"{launch.instance.id}, which the cloud does not show yet: in {duration(wait_s)}"
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
-        """Return the instances that the cloud shows, and for a time the last known ones of unreachable regions."""
+        """Query the cloud for the fleet's instances.
+
+        Args:
+            state: The stored state.
+
+        Returns:
+            The instances that the cloud shows, and for one lease and drain time the last known ones of unreachable
+            regions; and the state with the regions that are unreachable now.
+        """
         found, now_s = self._provider.find(), self.now_s()
         away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
-        # Most likely only the cloud's API is unavailable, and its instances work until their leases are over.
+        # Most likely only the region's API is unavailable, and its instances work until their leases are over. Without
+        # them the pass would launch replacements.
         assumed_s = self._settings.lease_s + self._settings.drain_s
         assumed = self._money.last_live({region for region, s in away_since_s.items() if now_s - s < assumed_s})
         shown = {instance.id for instance in found}
@@ -242,7 +291,14 @@ class Controller:
         return instances, replace(state, away_since_s=away_since_s)
 
     def _observe(self, found: Sequence[Instance], state: FleetState) -> Observation:
-        """Return the observation of these instances and the state that follows, writing nothing."""
+        """Compute the observation from these instances; its `state` is the one to store. Nothing is written.
+
+        The state's goal becomes DRAINED if the budget only pays for draining the instances.
+
+        Args:
+            found: The instances, from `_find`.
+            state: The state, from `_find`.
+        """
         now_s, unit = self.now_s(), self._settings.capacity.unit
         recent = self._hidden(found, state, now_s)
         instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
@@ -283,12 +339,19 @@ class Controller:
         )
 
     def _hidden(self, found: Sequence[Instance], state: FleetState, now_s: float) -> tuple[RecentLaunch, ...]:
-        """Return recent launches that the cloud does not show yet."""
+        """Return recent launches whose instances the cloud does not show yet; later they count as vanished."""
         shown, since_s = {instance.id for instance in found}, now_s - self._provider.shows_within_s
         return tuple(it for it in state.recent_launches if it.instance.id not in shown and it.noted_s > since_s)
 
     def _progress(self, state: FleetState, queue: Queue | None, have: Units, now_s: float) -> Progress | None:
-        """Return the progress towards the deadline; while the queue cannot be read, the last decision stays."""
+        """Return the decision about the deadline, or None if no deadline is followed.
+
+        Args:
+            state: The state, with the last decision.
+            queue: The project's work. None keeps the last decision, because the queue could not be read.
+            have: The fleet's units, with all units on demand.
+            now_s: Unix time.
+        """
         if queue is None:
             return state.progress if have.wanted and state.target is None else None
         sizes = self._settings.capacity
@@ -296,7 +359,7 @@ class Controller:
         return follow_deadline(state.progress, queue, sizes, units, now_s, self._settings.reconcile_every_s)
 
     def _troubles(self, progress: Progress | None) -> Iterator[str]:
-        """Yield the problems of clocks, prices, regions and the deadline."""
+        """Yield warnings: about the clock, outdated prices, unreachable regions and a deadline that costs extra."""
         if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
             way = "behind" if offset_s > 0 else "ahead of"
             yield f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: correct it"
@@ -308,7 +371,11 @@ class Controller:
             yield f"spot capacity alone would miss the deadline of {deadline:%Y-%m-%dT%H:%MZ}: on demand stands in"
 
     def _wanted_units(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
-        """Return the units that are wanted, the queue that they follow, and warnings."""
+        """Return how many units the fleet should have now.
+
+        Returns:
+            The units; the project's queue, or None if it is not followed or cannot be read; and warnings.
+        """
         if state.goal is not FleetGoal.UP:
             return 0, None, ()
         sizes = self._settings.capacity
@@ -343,7 +410,11 @@ class Controller:
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
 
     def _other_keeper(self, instances: Sequence[Instance]) -> str:
-        """Return why another keeper has the fleet: it wrote the oldest unexpired lease, on which all agree."""
+        """Return why this folder must do nothing: another folder manages the fleet. Empty if this one may act.
+
+        The keeper that wrote the lease of the oldest instance has the fleet. All folders see the same instances, so
+        they agree on that.
+        """
         kept = sorted((i.launched_s, i.id, i.keeper) for i in instances if i.is_capacity and i.keeper and i.until_s)
         if not kept or kept[0][2] == self._folder.keeper():
             return ""
@@ -351,7 +422,14 @@ class Controller:
         return f"{why}; end the other one, or give this fleet another name"
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
-        """Return the type of each pool that may be launched from, and reasons for the pools that are omitted."""
+        """Return the pools from which instances may be launched, with their types.
+
+        Args:
+            on_demand: Add each pool on demand, too.
+
+        Returns:
+            The pools without those that have no price (with a budget) or cost too much, and warnings about those.
+        """
         types, unit = self._provider.pools(), self._settings.capacity.unit
         if on_demand:
             types = {**types, **{replace(pool, on_demand=True): kind for pool, kind in types.items()}}
@@ -371,7 +449,7 @@ class Controller:
     def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
         types = self._provider.pools()
         prices = {pool: self._money.unit_usd_per_h(pool, types[pool.as_spot]) for pool in order.pools}
-        # Use the time of the token, so that a repeated launch is identical.
+        # Use the time of the observation, as the token does, so that a repeated launch is identical.
         until_s = observed.now_s + min(self._settings.lease_s, order.paid_for_s)
         regions = self._settings.regions
         by_price = sorted(order.pools, key=lambda pool: (prices[pool], regions.index(pool.region), pool))

@@ -34,7 +34,8 @@ Journals = Sequence[Sequence[Recorded]]
 _NO_HOSTS: Mapping[str, str] = MappingProxyType({})
 _CENT = Decimal("0.01")
 PARTS = ("training", "boot", "idle", "refused", "lost", "unknown")
-"""Parts of a cost. `unknown`: the BOINC host is unknown. `lost`: the subtask failed, was late or was preempted."""
+"""Parts of a cost. `unknown`: the instance's BOINC host is unknown. `lost`: the subtask failed, was superseded or
+cancelled, or its instance ended. `boot`: before the first subtask. `idle`: other time without a subtask."""
 _ENDS: dict[type[Event], str] = {
     UpdateApplied: "training",
     UpdateRefused: "refused",
@@ -48,48 +49,53 @@ SPENDING_EVENTS: tuple[type[Event], ...] = (*_ENDS, WorkunitSent, EpochClosed)
 
 @dataclass(frozen=True)
 class Cost:
-    """A fleet's cost from its first launch until a moment, in US dollars without tax.
+    """A fleet's cost from its first launch until a Unix time, in US dollars without tax.
 
-    `unpriced` instances are omitted.
+    Instances without a known price (`unpriced`) count as free.
     """
 
     until_s: float
+    """Unix time until which the cost is computed."""
     instances: int
+    """Number of instances that were ever launched."""
     live: int
     preempted: int
     instance_h: Decimal
+    """Sum of the instances' lives in hours."""
     vcpu_h: Decimal
+    """The same, each instance multiplied by its vCPUs."""
     spot_usd: Decimal
-    """Amount that the cloud charges, with `extras_usd`."""
+    """Amount that the cloud charges, with `extras_usd` and with instances on demand."""
     on_demand_usd: Decimal
-    """Cost of the same time at list prices, with `extras_usd`."""
+    """What the same time would cost at list prices, with `extras_usd`."""
     extras_usd: Decimal
     """Cost of public addresses and disks, which both amounts contain."""
     uncertain_usd: Decimal
-    """Most that vanished instances may cost in addition to `spot_usd`, up to the time at which they were found missing.
-    """
+    """Most that instances whose end was not seen may cost in addition to `spot_usd`."""
     wasted_usd: Decimal
     """The part of `spot_usd` paid for preempted instances after the last subtask that they finished."""
     wasted_is_at_most: bool
-    """Whether the host of a preempted instance is unknown; its whole cost is then in `wasted_usd`."""
+    """Whether `wasted_usd` is an upper bound: the BOINC host of a preempted instance is unknown, so that all of its
+    cost counts as wasted."""
     subtasks: int
     """Number of updates applied while the fleet existed, whichever client computed them."""
     spot_usd_per_h: Decimal
-    """Hourly cost of the live instances, in dollars."""
+    """Hourly cost of the live instances at their last prices, in dollars."""
     on_demand_usd_per_h: Decimal
+    """Hourly cost of the live instances at list prices."""
     unpriced: tuple[str, ...]
-    """Types and places without a known price."""
+    """Types and places without a known price, as text."""
     oldest_price: str | None
-    """The date of the oldest price in use."""
+    """Date of the oldest price in the ledger, or None without prices."""
 
     @property
     def saving(self) -> Decimal | None:
-        """Fraction of the list price that was saved, or None while nothing has a cost."""
+        """Fraction of the cost at list prices that was saved, from 0 to 1, or None while nothing has cost anything."""
         return 1 - self.spot_usd / self.on_demand_usd if self.on_demand_usd else None
 
     @property
     def per_subtask_usd(self) -> Decimal | None:
-        """Cost of an applied update in dollars, or None before the first one."""
+        """The whole cost divided by the number of applied updates, in dollars, or None before the first update."""
         return self.spot_usd / self.subtasks if self.subtasks else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -122,21 +128,25 @@ class Cost:
 
 @dataclass(frozen=True)
 class EpochCost:
-    """The amount paid until an epoch ended."""
+    """What a fleet had cost when an epoch of a run ended, and how good the run was then."""
 
     epoch: int
     value: float
     """The epoch's mean of the metric by which the run is judged."""
     usd: float
+    """Dollars that the fleet had cost until then, for all of its jobs."""
 
 
 @dataclass(frozen=True)
 class _Subtask:
-    """A subtask on an instance."""
+    """The time that an instance spent on a subtask."""
 
     began_s: float
+    """Unix time at which the subtask was sent."""
     ended_s: float | None
+    """Unix time at which it ended, or None if the journal has no end."""
     part: str
+    """The part of the cost to which this time belongs, one of PARTS."""
 
 
 def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapping[str, str] = _NO_HOSTS) -> Cost:
@@ -144,9 +154,9 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
 
     Args:
         ledger: The ledger.
-        until_s: Unix time up to which costs are added.
-        journals: The journals of the jobs that the fleet trained.
-        hosts: The instance of each BOINC host.
+        until_s: Unix time until which costs are added.
+        journals: The journals of the jobs that the fleet trained, for the number of subtasks and the wasted cost.
+        hosts: Name of a host in the journals → id of its instance.
 
     Raises:
         FleetError: The ledger cannot be read.
@@ -180,7 +190,12 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
 
 
 def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[EpochDetail]) -> list[EpochCost]:
-    """Return the cost at the end of each epoch of a run.
+    """Return what a fleet had cost at the end of each epoch of a run that was evaluated.
+
+    Args:
+        ledger: The fleet's ledger.
+        journal: The run's journal.
+        details: The results of the run's epochs.
 
     Raises:
         FleetError: The ledger cannot be read.
@@ -196,7 +211,7 @@ def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[E
 
 
 def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
-    """Return the dollars that a fleet has cost, and its cost an hour at the last pass' prices.
+    """Return the dollars that a fleet has cost so far, and its present cost per hour at the last known prices.
 
     Raises:
         FleetError: The ledger cannot be read.
@@ -206,9 +221,16 @@ def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
 
 
 def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping[str, str]) -> dict[str, float]:
-    """Return the dollars paid until a Unix time, by PARTS.
+    """Split what a fleet has cost until a Unix time by what its instances did.
 
-    An instance boots until its first subtask, and idles in later gaps.
+    Args:
+        ledger: The fleet's ledger.
+        until_s: Unix time.
+        journals: The journals of the jobs that the fleet trained.
+        hosts: Name of a host in the journals → id of its instance.
+
+    Returns:
+        The dollars for each of PARTS.
 
     Raises:
         FleetError: The ledger cannot be read.
@@ -218,17 +240,23 @@ def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping
         if instance.launch.id not in known:
             parts["unknown"] += instance.charge().paid_usd
             continue
-        # The parts are computed without free time and then scaled to the bill, which may be 0 because of a free first
-        # hour.
+        # Compute the parts as if no time were free, then scale them to the bill, which is lower if the cloud gives an
+        # interrupted first hour for free.
         full = instance.charge_before(instance.end_s).paid_usd
-        paid = instance.charge().paid_usd / full if full else Fraction(0)  # less, if the cloud gives time for free
+        paid = instance.charge().paid_usd / full if full else Fraction(0)
         for part, usd in _shares(instance, subtasks[instance.launch.id]):
             parts[part] += usd * paid
     return {part: float(usd) for part, usd in parts.items()}
 
 
 def spending_lines(measure: str, epochs: Sequence[EpochCost], parts: Mapping[str, float]) -> list[str]:
-    """Return the spending of a run as lines for a terminal."""
+    """Format the cost by epoch and the cost by part as lines for a terminal.
+
+    Args:
+        measure: Name of the metric by which the run is judged.
+        epochs: The costs by epoch.
+        parts: The dollars for each of PARTS.
+    """
     lines = [f"{'epoch':>6}{measure:>14}{'$ so far':>12}"] if epochs else []
     lines += [f"{one.epoch:>6}{one.value:>14.4f}{one.usd:>12.4f}" for one in epochs]
     total = sum(parts.values())
@@ -236,7 +264,7 @@ def spending_lines(measure: str, epochs: Sequence[EpochCost], parts: Mapping[str
 
 
 def dollars(amount: Decimal) -> str:
-    """Return an amount such as `$1.67` or `$0.00042`: rounded up to the cent, or to two digits below ten cents."""
+    """Format an amount, such as `$1.67`, rounded up to the cent, or below ten cents to two digits, as in `$0.00042`."""
     quantum = _CENT
     if 0 < amount < Decimal("0.1"):
         quantum = Decimal(1).scaleb(amount.adjusted() - 1)
@@ -244,7 +272,7 @@ def dollars(amount: Decimal) -> str:
 
 
 def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list[_Subtask]]:
-    """Return the subtasks of each instance."""
+    """Return the subtasks of each instance, keyed by its id; hosts that are not in `hosts` are left out."""
     found: dict[str, list[_Subtask]] = defaultdict(list)
     for journal in journals:
         open_since: dict[str, tuple[str, float]] = {}
@@ -262,13 +290,16 @@ def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list
 
 
 def _count_applied(journals: Journals, from_s: float, until_s: float) -> int:
-    """Count the updates that were applied between two times."""
+    """Count the updates that were applied between two Unix times, inclusively."""
     rows = (row for journal in journals for row in journal if isinstance(row.event, UpdateApplied))
     return sum(from_s <= row.time_s <= until_s for row in rows)
 
 
 def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable[tuple[str, Fraction]]:
-    """Yield the parts of an instance's cost."""
+    """Split an instance's cost, as if no time were free, and yield the part and the dollars of each stretch of time.
+
+    Subtasks that run simultaneously share the cost of that time equally.
+    """
     begin_s, end_s = instance.launch.launched_s, instance.end_s
     # An instance that never had a subtask only booted, as far as its cost is concerned.
     first_s = min((one.began_s for one in subtasks), default=end_s)
@@ -280,17 +311,17 @@ def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable
         until = instance.charge_before(to_s).paid_usd
         usd, before = until - before, until
         at_work = [one for one in subtasks if one.began_s <= from_s and (one.ended_s is None or one.ended_s > from_s)]
-        # Time before the first subtask is the price of setting up. In later gaps there was no work.
+        # Without a subtask the instance was booting before its first one, and idle afterwards.
         if not at_work:
             yield ("boot" if to_s <= first_s else "idle"), usd
         for one in at_work:
-            # An instance that ended lost its open subtask, whichever client retrains it.
+            # A subtask that was open when its instance ended is lost.
             is_lost = one.ended_s is None and instance.ending is not None
             yield ("lost" if is_lost else one.part), usd / len(at_work)
 
 
 def _wasted_cost(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: float) -> Fraction:
-    """Return the cost after an instance's last finished subtask, or 0 if that time was free."""
+    """Return what an instance cost after its last applied subtask, or 0 if the cloud gave that time for free."""
     finished_s = [one.ended_s for one in subtasks if one.part == "training" and one.ended_s and one.ended_s <= until_s]
     before_s = max(finished_s, default=instance.launch.launched_s)
     before = instance.charge_before(before_s).paid_usd if before_s > instance.launch.launched_s else 0
@@ -298,12 +329,17 @@ def _wasted_cost(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_
 
 
 def _rate(live: Sequence[InstanceHistory], market: Callable[[PricedRow], Decimal]) -> Decimal:
-    """Return the hourly cost of these instances from now on."""
+    """Return the hourly cost of these instances at their last prices, with address and disk.
+
+    Args:
+        live: The instances; those without a price count as free.
+        market: Returns the price of the machine itself from a price row: spot or list.
+    """
     latest = [instance.rates[-1] for instance in live if instance.rates]
     return sum((rate.extras_usd_per_h + market(rate) for rate in latest), Decimal(0))
 
 
 def _total(amounts: Iterable[Fraction]) -> Decimal:
-    """Return the sum to 28 digits."""
+    """Return the exact sum, rounded once at the end, to 28 digits."""
     amount = sum(amounts, Fraction(0))
     return Decimal(amount.numerator) / Decimal(amount.denominator)

@@ -1,6 +1,7 @@
 """Decide when a fleet pays for machines on demand to meet its deadline, by the policy Uniform Progress.
 
-A pure function that decides in each pass from the last decision.
+The policy is `vcdl.planner.deadline.uniform_progress`. Each pass decides anew, from the work that is done, the time
+that has passed and the decision of the last pass, which the fleet's state keeps.
 """
 
 from dataclasses import dataclass, replace
@@ -13,16 +14,18 @@ from vcdl.planner.deadline import RESTART_S, Situation, Use, uniform_progress
 
 @dataclass(frozen=True)
 class Progress:
-    """The start of the work towards a deadline, and the decision of the last pass."""
+    """From when and from which amount of work progress towards a deadline is measured, and the last pass' decision."""
 
     deadline_s: float
-    """Unix time of the deadline, as `began_s`."""
+    """Unix time of the deadline."""
     began_s: float
+    """Unix time from which progress is measured."""
     subtasks: int
-    """Number of subtasks that remained at the start."""
+    """Number of subtasks that remained at `began_s`."""
     use: Use = Use.NOTHING
+    """Which machines the last pass has decided to use."""
     is_last_moment: bool = False
-    """Whether machines on demand must do all of the work from now on."""
+    """Whether machines on demand must do all of the remaining work, because another change could come too late."""
 
     @property
     def stands_in(self) -> bool:
@@ -31,47 +34,51 @@ class Progress:
 
 
 class Units(NamedTuple):
-    """The capacity at one pass of the control loop, in `capacity > unit`."""
+    """The capacity of a fleet at one pass, counted in `capacity > unit`."""
 
     wanted: int
     """Units that the fleet should have."""
     spot: int
-    """Units of running preemptible instances."""
+    """Units of pending and running preemptible instances."""
     on_demand: int
-    """Units on demand, without those that the settings always want."""
+    """Units of pending and running on-demand instances, beyond those that the settings always want."""
 
     @property
     def use(self) -> Use:
+        """Which machines the fleet uses now, as the policy counts it."""
         return Use.ON_DEMAND if self.on_demand > 0 else Use.SPOT if self.spot > 0 else Use.NOTHING
 
 
 def follow_deadline(
     before: Progress | None, queue: Queue, capacity: CapacitySettings, units: Units, now_s: float, step_s: float
 ) -> Progress | None:
-    """Return the decision of a pass about the deadline.
+    """Decide in a pass whether machines on demand replace missing spot capacity until the next pass.
 
     Args:
-        before: The last decision.
+        before: The last pass' decision, or None if there is none.
         queue: The remaining work.
         capacity: The fleet's settings.
-        units: Its units.
+        units: The fleet's capacity now.
         now_s: Unix time.
-        step_s: Seconds between passes.
+        step_s: Seconds until the next pass.
 
     Returns:
-        None without a deadline or without work. If work was added, progress is measured from now on.
+        The decision, or None without a deadline or without work. If work was added or the deadline was changed,
+        progress is measured from now on.
     """
     if capacity.deadline is None or units.wanted <= 0:
         return None
     deadline_s = capacity.deadline.timestamp()
     start = before
-    # A new job adds work. Compared with the old schedule the fleet would seem hopelessly late, or far ahead.
+    # Start anew when a new job has added work: compared with the old schedule the fleet would seem hopelessly late.
     if start is None or start.deadline_s != deadline_s or start.subtasks < queue.remaining:
         start = Progress(deadline_s, now_s, queue.remaining)
     # The deadline is missed anyway, so on-demand machines are not worth their price.
     if deadline_s <= now_s:
         return replace(start, use=Use.NOTHING, is_last_moment=False)
-    # While some are unsent, more machines would find work; until a time is known only the share that is done counts.
+    # Assume the fleet's full size while subtasks are unsent, because more machines would find work; otherwise only as
+    # many subtasks at once as are running. Without a known time of a subtask the tiny 1e-6 s makes only the fraction
+    # of finished subtasks count.
     at_once = capacity.limit / capacity.units_per_subtask if queue.unsent or not queue.running else queue.running
     task_s = queue.task_s or 0.0
     subtask_s = max(task_s, 1e-6) / max(1.0, at_once)
@@ -80,7 +87,7 @@ def follow_deadline(
         done_s=(start.subtasks - queue.remaining) * subtask_s,
         work_s=start.subtasks * subtask_s,
         deadline_s=deadline_s - start.began_s,
-        restart_s=RESTART_S + task_s,  # a machine's first subtask counts once it is back
+        restart_s=RESTART_S + task_s,  # a new machine has done nothing until its first subtask is uploaded
         step_s=step_s,
         is_spot_there=units.spot >= units.wanted - capacity.on_demand.units(units.wanted),
         now=units.use,

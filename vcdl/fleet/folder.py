@@ -2,7 +2,7 @@
 
 state.json    the goal, the target, cooldowns, recent launches (vcdl.fleet.state)
 ledger.jsonl  which instance lived from when to when, at which price (vcdl.fleet.ledger)
-keeper        the name of the keeper of this folder, which its instances carry
+keeper        a name for this folder, which the leases of its instances carry: two folders do not manage one fleet
 pass.lock     held for one pass or change
 run.lock      held by `vcdl fleet run` as long as it runs; contains its process id
 """
@@ -23,24 +23,25 @@ from vcdl.files.lock import FileLock, holder_of
 from vcdl.fleet.state import FleetGoal, FleetState
 
 _WAIT_S = 180.0
-"""Seconds to wait for another process' pass: some calls to a cloud, each with its retries."""
+"""Seconds to wait for the end of another process' pass, which makes several calls to a cloud, each with retries."""
 _WAIT_FOR_READERS_S = 1.0
-"""Seconds to wait for callers of `running_pid`, which lock the file for microseconds."""
+"""Seconds to wait for run.lock, which callers of `running_pid` lock for microseconds. Longer means another loop."""
 _RUN_LOCK = "run.lock"
 
 
 @dataclass(frozen=True)
 class FleetFolder:
-    """A fleet's folder: its files, state and locks.
+    """A fleet's folder: its files, its state and its locks.
 
-    All calls raise RunFolderError.
+    Change the state only within `one_pass`, whose lock prevents two processes from overwriting each other's changes.
+    All calls raise RunFolderError if the folder cannot be used.
     """
 
     path: Path
 
     @classmethod
     def beside(cls, fleet_file: Path, name: str) -> Self:
-        """Return the folder of the fleet of that name, which is not created yet."""
+        """Return the folder `fleet/NAME` next to a fleet file. Nothing is created."""
         # Do not resolve the path: a fleet file that is a link has its folder where the user sees the file.
         return cls(Path(os.path.abspath(fleet_file)).parent / "fleet" / name)
 
@@ -49,13 +50,16 @@ class FleetFolder:
     keeper_file = Below("keeper")
 
     def keeper(self, new: bool = False) -> str:
-        """Return the name of this folder's keeper, or an empty string if it has none.
+        """Return the name that this folder writes into leases, by which two folders notice that they share a fleet.
 
-        The name has its own file, because the state may be lost. It is not only the machine's name, because a container
-        has a new one each time.
+        The name has a file of its own, so that it survives the loss of the state. It is not only the machine's name,
+        because a container gets a new one each time it starts.
 
         Args:
-            new: Whether to create a name if there is none.
+            new: Create and store a name if the folder has none.
+
+        Returns:
+            The name, or an empty string if there is none.
         """
         with self._map_errors():
             if new and not self.keeper_file.exists():
@@ -65,7 +69,7 @@ class FleetFolder:
             return self.keeper_file.read_text(encoding="ascii") if self.keeper_file.exists() else ""
 
     def read(self) -> FleetState:
-        """Return the state, or a new one if there is no file.
+        """Return the stored state; without a file a state whose goal is DOWN.
 
         Raises:
             FleetError: The file is damaged.
@@ -80,7 +84,7 @@ class FleetFolder:
                 raise FleetError(f"{self.state_file.parent}: {error}") from None
 
     def write(self, state: FleetState) -> None:
-        """Replace the state as a whole or not at all."""
+        """Replace the stored state atomically."""
         with self._map_errors():
             sweep(self.path)
             with atomic_write(self.state_file) as temporary:
@@ -88,10 +92,10 @@ class FleetFolder:
 
     @contextmanager
     def one_pass(self) -> Iterator[None]:
-        """Exclude other passes and changes on this machine.
+        """Hold the lock of passes and changes: other processes on this machine wait for the end of the block.
 
         Raises:
-            FleetError: Another process' pass takes too long.
+            FleetError: Another process has held the lock for `_WAIT_S` seconds.
         """
         busy = f"has been busy with the fleet in {self.path} for {_WAIT_S:g} s: wait for it, or stop it and try again"
         with self._held("pass.lock", _WAIT_S, busy):
@@ -99,7 +103,7 @@ class FleetFolder:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Exclude other control loops on this machine.
+        """Hold the lock of the control loop, so that no second one can run on this machine.
 
         Raises:
             FleetError: Another control loop runs.
@@ -109,16 +113,21 @@ class FleetFolder:
             yield
 
     def running_pid(self) -> int | None:
-        """Return the PID of the running control loop, or None."""
+        """Return the process id of the running control loop, or None if none runs on this machine."""
         with self._map_errors():
             return holder_of(self.path / _RUN_LOCK)
 
     @contextmanager
     def _held(self, name: str, wait_s: float, what_it_does: str) -> Iterator[None]:
-        """Hold a lock, creating the folder if necessary.
+        """Hold a lock for the block, creating the folder if necessary.
+
+        Args:
+            name: File name of the lock.
+            wait_s: Seconds to wait for it.
+            what_it_does: What the error says about the process that holds it.
 
         Raises:
-            FleetError: Another process still holds it after `wait_s`; the message names that process.
+            FleetError: Another process still holds it after `wait_s` seconds; the message names that process.
         """
         with self._map_errors():
             self.path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The lives of a fleet's instances, computed from its ledger."""
+"""Compute from a fleet's ledger when each of its instances lived, how it ended and what it cost."""
 
 from dataclasses import dataclass, field, replace
 
@@ -7,23 +7,23 @@ from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LeasedRow, LedgerRow, PricedRow, SeenRow
 
 PriceKey = tuple[str, str, str]
-"""Type, region and zone."""
+"""Type, region and zone of a price."""
 
 
 @dataclass(frozen=True)
 class InstanceHistory:
-    """One instance from its launch to its end, or to the moment of the query."""
+    """The life of one instance, from its launch to its end or to the moment of the query."""
 
     launch: LaunchedRow
     end_s: float
+    """Unix time of its most likely end, or of the query if it is live."""
     ending: Ending | None
     """The cause of the end, or None if the instance is live."""
     latest_end_s: float
-    """Unix time of the latest possible end.
-
-    For an instance that vanished, `end_s` is when it was last seen, and this is when it was first missing."""
+    """Unix time of its latest possible end. It differs from `end_s` only if the end was not seen: then the instance was
+    first missed at this time, or its lease was certainly over."""
     rates: tuple[PricedRow, ...]
-    """Prices of the instance by time, or empty if no price is known."""
+    """Prices of the instance in the order of time, or empty if no price is known."""
 
     @property
     def lifetime_s(self) -> float:
@@ -31,23 +31,25 @@ class InstanceHistory:
         return self.end_s - self.launch.launched_s
 
     def charge(self) -> Charge:
-        """Return the charge of the instance, or 0 while no price is known."""
+        """Return what the instance has cost until its most likely end, or 0 if no price is known."""
         return bill(self.launch, self.end_s, self.ending, self.rates)
 
     def charge_before(self, until_s: float) -> Charge:
-        """Return the charge up to a Unix time."""
+        """Return what the instance has cost until a Unix time, as if the cloud gave no time for free."""
         return bill(self.launch, min(until_s, self.end_s), None, self.rates)
 
     def charge_at_most(self) -> Charge:
-        """Return the charge if the instance ended just before it was missed."""
+        """Return the upper bound of the cost: what it is if the instance lived until its latest possible end."""
         return bill(self.launch, self.latest_end_s, self.ending, self.rates)
 
 
 @dataclass
 class FleetHistory:
-    """The content of a ledger so far.
+    """The facts in a ledger, collected by instance.
 
-    Call `apply` with its rows in order, then read the fields and methods.
+    Call `apply` with the rows in order, then read the fields and methods. Later rows correct earlier ones: an instance
+    that the cloud still lists has not ended, whatever was recorded before. All dictionaries below have ids of instances
+    as keys, except `prices`.
     """
 
     launched: dict[str, LaunchedRow] = field(default_factory=dict)
@@ -56,15 +58,15 @@ class FleetHistory:
     """The last lease of each instance."""
     prices: dict[PriceKey, list[PricedRow]] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
-    """The instances that the cloud listed as live in its last answer."""
+    """Ids of the instances that the cloud listed as live in its last answer."""
     _answered_s: float = 0.0
-    """Unix time of that answer."""
+    """Unix time of the cloud's last answer."""
     _open: set[str] = field(default_factory=set)
-    """Instances that were launched and have not ended. There are few, however many there were in total."""
+    """Ids of instances that were launched and have not ended. There are few, however many there were in total."""
     _seen_s: dict[str, float] = field(default_factory=dict)
-    """Unix times at which instances that are no longer listed were last seen."""
+    """For instances that are no longer listed: the Unix time of the last answer that listed them."""
     _missed_s: dict[str, float] = field(default_factory=dict)
-    """Unix times at which open instances were first missed."""
+    """For open instances that are not listed: the Unix time of the first answer without them."""
 
     @property
     def prices_as_of(self) -> str | None:
@@ -89,12 +91,12 @@ class FleetHistory:
                 self._see(row)
 
     def is_news(self, row: EndedRow) -> bool:
-        """Return whether an ending adds to what the ledger has recorded."""
+        """Return whether an end is not recorded yet, or names the cause of an end whose cause is unknown."""
         known = self.ended.get(row.id)
         return known is None or (known.ending is Ending.UNKNOWN and row.ending is not Ending.UNKNOWN)
 
     def not_missed(self) -> list[LaunchedRow]:
-        """Return the launched instances, by id, that neither ended nor were missing from an answer of the cloud."""
+        """Return the launches of instances that have not ended and were in the cloud's last answer, sorted by id."""
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
     def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
@@ -110,7 +112,7 @@ class FleetHistory:
         Returns:
             Nothing while one of `heard` has lived for `useful_s`: image and account work then.
         """
-        # A machine that is old and was heard of shows that image and account work, so there is no series.
+        # A live machine that is old and has shown a sign of life proves that image and account work.
         if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []
         failed = []
@@ -122,9 +124,9 @@ class FleetHistory:
         return failed
 
     def until(self, until_s: float) -> list[InstanceHistory]:
-        """Return all instances launched until a Unix time, in their state then.
+        """Return the lives of all instances that were launched before a Unix time, as far as that time.
 
-        An instance that was never missed is live.
+        An instance without a recorded end is live, unless the cloud no longer lists it or its lease was certainly over.
         """
         rates = {key: tuple(sorted(rows, key=lambda row: row.since_s)) for key, rows in self.prices.items()}
         return [
@@ -136,14 +138,14 @@ class FleetHistory:
     def _see(self, row: SeenRow) -> None:
         if row.ids is not None:
             live = frozenset(row.ids)
-            # Instances that are missing now were last seen in the previous answer.
+            # Instances that this answer no longer lists were last seen in the previous one.
             self._seen_s.update(dict.fromkeys(self.live - live, self._answered_s))
             self.live = live
         self._answered_s = row.at_s
         for id in self.live - self._open:
-            # The cloud's answer takes precedence over our request: an instance that is still shown still costs.
+            # The cloud's answer takes precedence over a recorded end: an instance that is still listed still costs.
             if (ended := self.ended.get(id)) is not None and ended.ended_s < row.at_s:
-                del self.ended[id]  # it was asked to end, and did not
+                del self.ended[id]  # its termination was requested, but did not happen
                 self._open.add(id)
         for id in self._missed_s.keys() & self.live:
             del self._missed_s[id]
@@ -162,12 +164,12 @@ class FleetHistory:
             seen_s = min(until_s, self._seen_s.get(launch.id, answered_s))
             end_s, latest_end_s, ending = seen_s, missed_s, Ending.UNKNOWN
             if lease is not None:
-                # Not later than the cloud stopped showing it, and not earlier than it was last seen.
+                # It ended no later than the first answer without it, and no earlier than the last answer with it.
                 end_s = min(missed_s, max(seen_s, lease.until_s))
                 latest_end_s = min(missed_s, max(seen_s, lease.ends_s))
-        # Handle this here and not in `bill`: the ledger's price rows are of a pool, which has both markets.
+        # A price row has the prices of both markets. Replace the spot price here, so that `bill` needs no distinction.
         if launch.on_demand:
             rates = tuple(replace(rate, spot_usd_per_h=rate.on_demand_usd_per_h) for rate in rates)
-        # Clocks differ: a time by our clock may be before the launch time by the cloud's clock.
+        # Never let an instance end before its launch: the two times may come from clocks that differ.
         end_s = max(end_s, launch.launched_s)
         return InstanceHistory(launch, end_s, ending, max(end_s, latest_end_s), rates)

@@ -1,7 +1,8 @@
 """Read and append to a fleet's ledger, from which its cost is computed.
 
-Each line is a fact (ledger_rows). A process appends under a lock, after it has read all lines before. A line is valid
-once its line break is on the disk; the next writer removes anything after the last line break.
+Each line is a fact (ledger_rows). A process appends under a lock, after it has read all lines of others, so that no
+fact is written twice. A line counts once its line break is on the disk: if a writer is killed before, readers ignore
+what follows the last line break, and the next writer removes it.
 """
 
 import os
@@ -19,18 +20,22 @@ from vcdl.fleet.instance_history import FleetHistory
 from vcdl.fleet.ledger_rows import EndedRow, LaunchedRow, LeasedRow, LedgerRow, PricedRow, SeenRow, decode, encode
 
 PriceOf = Callable[[Pool], PricedRow | None]
-"""Returns a pool's current price, and since when it may hold (0 if unknown), or None if no table has a price."""
+"""Returns a pool's current price, or None if no table has one. Its `since_s` is the earliest time since which it may
+hold, or 0 if that is unknown."""
 
 
 class Ledger:
-    """The ledger in a file, which need not exist yet. Several processes may write to it simultaneously."""
+    """A fleet's ledger in a file, which need not exist yet.
+
+    Several processes may write to it simultaneously. An object keeps what it has read, and reads only new lines.
+    """
 
     def __init__(self, path: Path, price_of: PriceOf = lambda _: None, ends_after_s: float = 0.0) -> None:
         """Prepare the ledger.
 
         Args:
             path: The file.
-            price_of: Returns the prices of instances that are recorded.
+            price_of: Returns the current price of a pool, which is recorded with the pool's instances if it is new.
             ends_after_s: Seconds after the end of its lease at which an instance is certainly off.
         """
         self.path = path
@@ -41,7 +46,9 @@ class Ledger:
         self._read_lines = 0
 
     def history(self) -> FleetHistory:
-        """Return the content of the file so far.
+        """Return the facts in the file, after reading lines that were added since the last call.
+
+        The result is shared: later calls change it.
 
         Raises:
             FleetError: The file cannot be read, or is not a ledger.
@@ -51,7 +58,10 @@ class Ledger:
         return self._history
 
     def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
-        """Record instances that a launch returned, before the cloud shows them.
+        """Record what is new about some instances: launches, ends, leases and prices.
+
+        Unlike `record_found` this says nothing about other instances. So it also records instances that a launch
+        returned before the cloud lists them.
 
         Raises:
             FleetError: The ledger cannot be written.
@@ -60,9 +70,9 @@ class Ledger:
             self._append(file, self._news(instances, now_s))
 
     def record_found(self, found: Sequence[Instance], now_s: float) -> None:
-        """Record the cloud's answer.
+        """Record what is new in an answer of the cloud, and that it lists exactly these instances.
 
-        It lists all of the fleet's instances, so other known ones have vanished.
+        Known instances that it does not list count as missing from then on.
 
         Raises:
             FleetError: The ledger cannot be written.
@@ -70,7 +80,8 @@ class Ledger:
         with self._alone() as file:
             rows = self._news(found, now_s)
             live = frozenset(instance.id for instance in found if instance.is_live)
-            # Most passes show the same instances: without the short form each row would repeat all ids.
+            # Use the short form (None) if the same instances are live as before, as in most passes: otherwise each pass
+            # would write all ids.
             seen = SeenRow(now_s, None if live == self._history.live else tuple(sorted(live)))
             self._append(file, [*rows, seen])
 
@@ -86,20 +97,24 @@ class Ledger:
         return [*rows, *dict.fromkeys(filter(None, prices))]  # two pools may differ in their subnet only
 
     def _life(self, instance: Instance, now_s: float) -> Iterator[LedgerRow]:
-        """Yield the rows of an instance's launch and end that are new."""
+        """Yield the rows of an instance's launch and of its end, unless they are recorded already."""
         if instance.id not in self._history.launched:
             pool = instance.pool
             what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
             yield LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand)
         if not instance.is_live:
-            # The cloud does not report the time: the first pass that sees the end gives the upper bound.
+            # If the cloud does not report the time, use that of the first pass that sees the end, the upper bound.
             ended_s = now_s if instance.ended_s is None else instance.ended_s
             end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)
             if self._history.is_news(end):
                 yield end
 
     def _new_price(self, pool: Pool, now_s: float) -> PricedRow | None:
-        """Return the row of a pool's price, or None if the last row has the same price."""
+        """Return the row to record for a pool's price, or None if there is no price or the last row has the same one.
+
+        A price that rose counts from the earliest time since which it may hold, a lower one from now on, so that the
+        computed cost is never too low.
+        """
         if (price := self._price_of(pool)) is None:
             return None
         last = self._history.prices.get((price.type, price.region, price.zone), [None])[-1]
@@ -112,14 +127,14 @@ class Ledger:
 
     @contextmanager
     def _alone(self) -> Iterator[FileIO]:
-        """Lock the file, read everything, and yield the file."""
+        """Lock the file, read its new lines, and yield it open for appending; create it if necessary."""
         with self._map_errors():
             is_new = not self.path.exists()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Read everything under the lock, before deciding what is news: another process may have written it already.
             with locked(self.path), self.path.open("a+b", buffering=0) as file:
                 if is_new:
-                    sync(self.path.parent)  # only then is the name of a new file in it
+                    sync(self.path.parent)  # otherwise a power cut could lose the new file's name
                 self._catch_up(file)
                 yield file
 

@@ -1,4 +1,4 @@
-"""The rows of a fleet's ledger: facts, one JSON object a line. A repeated fact counts once."""
+"""The rows of a fleet's ledger: each is a fact, stored as one JSON object per line. A repeated fact counts once."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,7 +19,7 @@ Number = Annotated[int, Field(ge=0, le=1_000_000)]
 
 @dataclass(frozen=True)
 class LaunchedRow:
-    """Launch of an instance, which exists from `launched_s` on."""
+    """The launch of an instance, which exists and costs from `launched_s` on."""
 
     id: str
     cloud: Cloud
@@ -34,7 +34,7 @@ class LaunchedRow:
 
     @property
     def pool(self) -> Pool:
-        """Pool of the instance, without the subnet."""
+        """Pool of the instance. Its subnet is unknown, so that two pools may compare as equal."""
         return Pool(self.cloud, self.type, self.region, self.zone, on_demand=self.on_demand)
 
 
@@ -48,16 +48,17 @@ class PricedRow:
     since_s: Moment
     on_demand_usd_per_h: Rate
     spot_usd_per_h: Rate
-    """Spot price, or the list price while it is unknown."""
+    """Spot price, or the list price as an upper bound while the spot price is unknown or outdated."""
     extras_usd_per_h: Rate
     """Hourly cost of the public address and the disk."""
     as_of: str
-    """Date of the row in the price table."""
+    """Date of the price in the price table."""
     source: str
+    """Where the price table has the price from."""
     kind: Literal["priced"] = "priced"
 
     def usd_per_h(self, on_demand: bool) -> Decimal:
-        """Return the hourly cost of an instance, including its address and disk."""
+        """Return the hourly cost of an instance on demand or on spot, with its address and disk, in dollars."""
         return (self.on_demand_usd_per_h if on_demand else self.spot_usd_per_h) + self.extras_usd_per_h
 
 
@@ -67,15 +68,15 @@ class SeenRow:
 
     at_s: Moment
     ids: tuple[str, ...] | None
-    """Ids of the instances, or None if they are the same as in the previous answer."""
+    """Ids of the instances, or None if they are the same as in the previous row of this kind."""
     kind: Literal["seen"] = "seen"
 
 
 @dataclass(frozen=True)
 class EndedRow:
-    """End of an instance, unless a later row lists it as live.
+    """The end of an instance; a later SeenRow that lists the instance revokes it.
 
-    If there are several rows, the first one that names the cause is used.
+    If there are several rows for an instance, the first one that names the cause counts.
     """
 
     id: str
@@ -98,12 +99,10 @@ LedgerRow = LaunchedRow | PricedRow | LeasedRow | SeenRow | EndedRow
 
 
 def encode(row: LedgerRow) -> bytes:
-    """Return a line with its line break. Prices are text, so that no digit is lost.
-
-    A row that `decode` would refuse would stop every later pass, so it is refused here.
+    """Encode a row as a line of JSON with its line break. Prices are text, so that no digit is lost.
 
     Raises:
-        ValueError: The row is invalid.
+        ValueError: `decode` would refuse the line. If it were written, it would stop every later pass.
     """
     line = _format().dump_json(row)
     decode(line)

@@ -1,9 +1,9 @@
-"""Find machines of a fleet that never came to life, by their consoles and the project's hosts.
+"""Find machines of a fleet that never started to work, by their consoles and the project's hosts.
 
-The cloud shows a machine as running although its image has no cloud-init, its boot hangs, or its network has no route
-out. Then no agent ever starts, nothing powers the machine off, and it would be paid for until `max_life_h`. If neither
-the console nor the project shows a sign of a machine within `idle_shutdown_s`, it is silent: a pass terminates it, and
-it counts as a failure for the crash loop. A console that cannot be read proves nothing.
+A machine may be running although its image has no cloud-init, its boot hangs, or its network has no route out. Then no
+agent ever starts, nothing powers the machine off, and it would be paid for until `max_life_h`. If neither the console
+nor the project shows a sign of life within `idle_shutdown_s` of its launch, the machine is silent: a pass terminates
+it, and it counts as a failure for the crash loop. A console that cannot be read proves nothing.
 """
 
 import random
@@ -17,7 +17,7 @@ from vcdl.fleet.provider import Provider, ask_all
 from vcdl.report.wording import duration
 
 Hosts = Callable[[], Iterable[tuple[str, str]]]
-"""Returns the project's hosts, each with the name of its machine."""
+"""Returns the name of each of the project's hosts in the journals, with the name of its machine."""
 _AGENT = re.compile(r"\bvcdl-(agent|setup)(\[\d+\])?: ")
 """The beginning of the lines of agent and set-up, as systemd writes them to a console. This includes the set-up's
 lines, because AWS shows only the last 64 KB, and apt may have pushed the agent's first lines out. Not `vcdl`: Compute
@@ -27,35 +27,38 @@ MOST_FAILURES = 5
 _AT_ONCE = 10
 """Consoles read per pass: more could be throttled when a large fleet reaches this age."""
 _LEFT = "drained: the machine is powered off"
-"""The last line of an agent that powered the machine off for a good reason."""
+"""The last line of an agent whose machine was drained, which is no failure."""
 
 
 class LifeSigns:
-    """The signs of life of a fleet's machines."""
+    """Detects machines of a fleet that never showed a sign of life, and series of machines that failed.
+
+    It reads at most `_AT_ONCE` consoles per pass, and keeps the last lines of failed machines in memory.
+    """
 
     def __init__(self, provider: Provider, idle_s: float, hosts: Hosts | None) -> None:
         self._provider, self._idle_s, self._hosts = provider, idle_s, hosts or (lambda: ())
         self._said: dict[str, str] = {}
-        """Last console lines of instances that failed, by id."""
+        """Id of an instance that failed → the last lines of its console about vcdl."""
 
     def look(
         self, instances: Sequence[Instance], heard: Collection[str], now_s: float
     ) -> tuple[tuple[str, ...], Mapping[str, str], list[str]]:
-        """Read the consoles of some machines that have not shown a sign of life in time.
+        """Look for signs of life of machines that should have shown one by now, and find the silent ones.
 
         Args:
             instances: The fleet's instances.
-            heard: Ids of machines that showed a sign of life before.
+            heard: Ids of machines that have shown a sign of life in earlier passes.
             now_s: Unix time.
 
         Returns:
-            Ids of the live machines that have shown a sign of life; the silent machines to terminate, each with a
-                message that quotes a console; and why the state of others is unknown.
+            Ids of the live machines that have shown a sign of life; id of each silent machine → why to terminate it;
+            and warnings about machines whose state is unknown.
         """
-        # One sign is enough: later problems of a machine are handled by its agent and its lease.
+        # One sign of life is enough: if a machine has problems later, its agent or its lease ends it.
         known = {i.id for i in instances if i.is_live and i.id in heard}
         late = [i.id for i in instances if i.is_capacity and i.id not in known and now_s - i.launched_s >= self._idle_s]
-        # Choose at random, so that consoles that cannot be read do not use up every pass.
+        # Choose at random, so that the same consoles that cannot be read are not the only ones asked in every pass.
         said, refusals = ask_all(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
         silent = {id for id, text in said.items() if not _AGENT.search(text)}
         known |= said.keys() - silent
@@ -72,20 +75,19 @@ class LifeSigns:
         return tuple(sorted(known)), dict.fromkeys(ended, words), unsure
 
     def crash_loop(self, failures: Sequence[str]) -> tuple[int, str]:
-        """Return the length of the current series of failures, and why launches are throttled.
+        """Decide whether only one instance at a time should be launched, because MOST_FAILURES in a row have failed.
 
         Args:
-            failures: Ids of instances that failed, newest first.
+            failures: Ids of the instances that failed since the last one that worked, newest first.
 
         Returns:
-            The length of the series, which ends at an instance that left because the cloud advised it; and the reason
-                to launch one instance at a time, empty while any number may be launched.
+            The number of failures, counted up to an instance that was in fact drained on the cloud's advice; and the
+            reason to launch one instance at a time, empty if any number may be launched.
         """
         if len(failures) < MOST_FAILURES:
             return len(failures), ""
         for number, id in enumerate(failures[:MOST_FAILURES]):
-            # Keep the lines: a console disappears some time after its machine, and asking again costs a call in each
-            # pass.
+            # Keep the lines, because a console disappears some time after its machine, and each query is a call.
             if id not in self._said:
                 self._said[id] = self._provider.last_words(id, 20, "vcdl")
             if _LEFT in self._said[id]:

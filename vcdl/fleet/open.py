@@ -1,6 +1,6 @@
-"""Assemble a fleet from its file.
+"""Assemble the parts of a fleet from its fleet file.
 
-Only the client library of its own cloud is imported.
+Only the client library of the fleet's own cloud is imported, so that the other one need not be installed.
 """
 
 import os
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from vcdl.fleet.controller import Controller
 
 _NEEDED = r"""^(name|cloud|gcp_project):\s*["']?([A-Za-z0-9_-]+)"""
-"""Keys of a fleet file that `down` needs, at the beginning of a line."""
+"""Matches the keys of a fleet file that `vcdl fleet down` needs, each at the beginning of a line."""
 
 
 def open_provider(settings: FleetSettings) -> Provider:
-    """Return the provider of the fleet's cloud.
+    """Import the provider of the fleet's cloud and create it, without calling the cloud yet.
 
     Raises:
         FleetError, PluginError: The client library is missing, or the plugin cannot be loaded.
@@ -38,15 +38,16 @@ def open_provider(settings: FleetSettings) -> Provider:
 
 
 def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
-    """Return a cloud's source of prices.
+    """Open the source of a cloud's prices.
 
     Args:
-        cloud: Its name.
-        environment: Credentials.
-        known: Prices that need not be fetched.
+        cloud: Name of the cloud.
+        environment: Environment variables, in which the source may look for credentials.
+        known: Prices that are known already, so that list prices in it need not be fetched.
 
     Raises:
-        FleetError, FleetNotAuthorised, PluginError: It cannot be opened.
+        FleetError, FleetNotAuthorised, PluginError: The cloud has no list of prices, or credentials or a library are
+            missing.
     """
     kind = CLOUDS[cloud]
     if not hasattr(kind, "price_source"):
@@ -64,7 +65,7 @@ class Fleet:
 
     @classmethod
     def of_file(cls, file: Path, overrides: Sequence[str] = ()) -> Self:
-        """Return the fleet of a file.
+        """Read a fleet file, with changes such as `capacity.target=8`, and return its fleet.
 
         Raises:
             JobError: The file is missing or invalid.
@@ -73,9 +74,18 @@ class Fleet:
 
     @classmethod
     def to_end(cls, file: Path, overrides: Sequence[str], name: str | None, gcp_project: str | None) -> Self:
-        """Return the fleet for `down`, which needs only a name and a cloud, even if the file is faulty or missing.
+        """Return a fleet that can only be taken down, even if its file is faulty or missing.
 
-        Raises JobError.
+        That needs only the fleet's name and its cloud. They are searched for in a faulty file.
+
+        Args:
+            file: The fleet file.
+            overrides: Changes of it, such as `capacity.target=8`.
+            name: Name of the fleet, or None to read it from the file. With a name the file is not read.
+            gcp_project: Id of the GCP project, or None for a fleet on AWS or to read it from the file.
+
+        Raises:
+            JobError: The name cannot be found, or neither can a GCP fleet's project.
         """
         said = {"name": name, "gcp_project": gcp_project}
         try:
@@ -141,15 +151,15 @@ class Fleet:
 
     @cached_property
     def weak_key(self) -> str:
-        """The account key that instances get.
+        """The account's weak key, which instances get.
 
         Raises:
-            FleetError: There is none, or the project refuses it.
+            FleetError: There is no account key, or the project does not know it.
         """
         return weak_key(self.settings.project.url, self.settings.project.account_key(os.environ))
 
     def user_data(self) -> str:
-        """Return the user data of new instances.
+        """Return the cloud-init file of new instances, which contains the account key: never log it.
 
         Raises:
             FleetError: There is no usable account key.

@@ -1,4 +1,8 @@
-"""The price table: dated list prices in the package, overridden by prices that were fetched from the cloud."""
+"""Read, check and refresh the price table: dated list prices in the package, replaced by prices fetched from the cloud.
+
+A price that is too low would let a fleet overspend its budget, so implausible prices are refused, and where the exact
+price is unknown, the highest possible one is used.
+"""
 
 import csv
 from collections import defaultdict
@@ -22,14 +26,13 @@ from vcdl.fleet.settings import Cloud, FleetSettings
 from vcdl.report.wording import plural
 
 LOWEST_USD_PER_H = Decimal("0.0005")
-"""Least plausible price. Half the spot price of the smallest instance; a lower one is a mistake, or a simulator's."""
+"""Lowest plausible price: half the spot price of the smallest instance. A lower one is a mistake, or a simulator's."""
 
 _HIGHEST = Decimal(10_000)
 """Largest plausible price: ten times the most expensive machine of any cloud, a rack of 72 GPUs."""
 _LEAST_OF_SHIPPED = Decimal("0.5")
-"""Least plausible fetched list price, as a fraction of the shipped one: AWS's largest cut, of P5 in June 2025, was 45
-%. A list price that is far too low lets a fleet spend a multiple of its budget; one that is too high only ends it
-early."""
+"""Lowest plausible list price, as a fraction of the shipped one: AWS's largest cut, of P5 in June 2025, was 45 %. A
+list price that is far too low lets a fleet overspend its budget; one that is too high only ends the fleet early."""
 
 FRESH_S = 3600.0
 """Seconds for which a spot price is used, so that it is not outdated; after that, or if it is dated in the future, the
@@ -40,7 +43,11 @@ _Word = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True)
 class PriceRow:
-    """A row of the table. Raises ValueError for an implausible price."""
+    """The prices of a machine type in a zone or region, a row of the table.
+
+    Raises:
+        ValueError: A price is implausible.
+    """
 
     cloud: Cloud
     type: _Word
@@ -54,7 +61,7 @@ class PriceRow:
     """Zone, or an empty string for all zones of the region."""
     on_demand_usd_per_h: Annotated[Decimal, Field(allow_inf_nan=True)]
     spot_usd_per_h: Annotated[Decimal | None, Field(allow_inf_nan=True), BeforeValidator(lambda text: text or None)]
-    """The spot price, or None if unknown, as in the shipped table. It is at most the list price."""
+    """The spot price, or None if it is unknown, as in the shipped table."""
     as_of: Annotated[datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))]
     """Time of the price; a date without a time means its start, in UTC."""
     source: _Word
@@ -71,43 +78,44 @@ class PriceRow:
 
     @property
     def at_most_usd_per_h(self) -> Decimal:
-        """The spot price, or the list price, which a spot price never exceeds."""
+        """The spot price, or if it is unknown the list price, which a spot price never exceeds."""
         return self.on_demand_usd_per_h if self.spot_usd_per_h is None else self.spot_usd_per_h
 
 
 @dataclass(frozen=True)
 class PriceTable:
-    """Prices by type, region and zone."""
+    """A table of prices, with at most one row for each type, region and zone."""
 
     by_key: Mapping[tuple[str, str, str], PriceRow]
+    """(type, region, zone) → the row; the zone is an empty string for all zones of the region."""
 
     @classmethod
     def of(cls, rows: Iterable[PriceRow]) -> Self:
-        """Return a table of rows; a later row replaces an earlier one with the same key."""
+        """Return the table with these rows; a later row replaces an earlier one with the same key."""
         return cls({row.key: row for row in rows})
 
     @classmethod
     def load_shipped(cls) -> Self:
-        """Return the table in the package: it works offline and is as old as its rows say."""
+        """Read the table in the package, which works offline and is as old as its rows say."""
         return cls.read(_SHIPPED)
 
     @classmethod
     def current(cls) -> Self:
-        """Return the shipped table with the rows of this user's refreshed one, if any.
+        """Read the shipped table, with the prices that this user has fetched in place of older ones.
 
         Raises:
             FleetError: The refreshed table is damaged or implausible.
         """
         shipped, path = cls.load_shipped(), refreshed_file()
         refreshed = cls.read(path).by_key if path.exists() else {}
-        # Check the file again when it is read, because it is in a user's cache, and a price that is too low overspends
-        # a budget.
+        # Check the prices again when they are read, because a user may have edited the file, and a price that is too
+        # low overspends a budget.
         if why := next(filter(None, map(shipped.fault, refreshed.values())), ""):
             raise FleetError(f"{path}: {why}; correct the row or delete it")
         return cls({**shipped.by_key, **refreshed})
 
     def fault(self, row: PriceRow) -> str:
-        """Return why a list price cannot be true, compared with this table's, or an empty string if it may be."""
+        """Return why a row's list price is implausibly low compared with this table, or "" if it is plausible."""
         known = self.find(row.type, row.region, row.zone)
         if known is None or (listed := row.on_demand_usd_per_h) >= _LEAST_OF_SHIPPED * known.on_demand_usd_per_h:
             return ""
@@ -115,7 +123,7 @@ class PriceTable:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a CSV file.
+        """Read a table from a CSV file.
 
         Raises:
             FleetError: A row is malformed or a price implausible; the message names file and line.
@@ -139,7 +147,7 @@ class PriceTable:
         return cls.of(rows)
 
     def write(self, path: Path) -> None:
-        """Write the table as sorted CSV.
+        """Write the table as a CSV file, sorted, replacing the file's content; not atomically.
 
         Raises:
             OSError: The file cannot be written.
@@ -150,9 +158,13 @@ class PriceTable:
             lines.writerows(astuple(row) for row in sorted(self.by_key.values(), key=lambda row: (row.cloud, row.key)))
 
     def find(self, type: str, region: str, zone: str = "") -> PriceRow | None:
-        """Return the price in the zone, otherwise the region's, otherwise that of its most expensive zone, or None."""
-        # A price that is too low would let a fleet run past its budget, so an unknown zone counts as the most expensive
-        # one.
+        """Return the row of a type in a zone; without one the region's row; otherwise that of its most expensive zone.
+
+        Returns:
+            None if the table has no price of the type in the region.
+        """
+        # Use the most expensive zone for one that is unknown: a price that is too low would let a fleet overspend its
+        # budget.
         if row := self.by_key.get((type, region, zone)) or self.by_key.get((type, region, "")):
             return row
         zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
@@ -160,27 +172,31 @@ class PriceTable:
 
 
 def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: float | None) -> PricedRow | None:
-    """Return the price of a fleet's instances, or None if the table has none.
+    """Return the price of a fleet's instances from a pool, with disk and address.
 
     Args:
-        pool: Type and place.
-        table: The prices.
-        settings: The fleet file, for disk and address.
-        now_s: Unix time at which a spot price must be fresh, or None for any age.
+        pool: The pool.
+        table: The known prices.
+        settings: The fleet file, for the sizes of disk and address.
+        now_s: Unix time. A spot price that is older or newer than FRESH_S is replaced by the list price. None uses
+            spot prices of any age.
+
+    Returns:
+        The price with `since_s` 0, or None if the table has none.
     """
     place = pool.type, pool.region, pool.zone
     if (row := table.find(*place)) is None:
         return None
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
-    # abs: a price dated in the future comes from a wrong clock, and would count as fresh forever.
+    # Use abs(): a price that is dated in the future comes from a wrong clock, and would count as fresh forever.
     is_fresh = now_s is None or abs(now_s - row.as_of.timestamp()) <= FRESH_S
-    # A spot price that is out of date may have risen since. The list price is the most that it can have become.
+    # An outdated spot price may have risen since, at most to the list price.
     rates = row.on_demand_usd_per_h, row.at_most_usd_per_h if is_fresh else row.on_demand_usd_per_h, extras
     return PricedRow(*place, 0.0, *rates, row.as_of.date().isoformat(), row.source)
 
 
 def refreshed_file() -> Path:
-    """Return the file of this user's refreshed prices: `vcdl/prices.csv` in $XDG_CACHE_HOME, by default ~/.cache."""
+    """Return the path of the prices that this user has fetched: `vcdl/prices.csv` in $XDG_CACHE_HOME or ~/.cache."""
     return cache_folder() / "prices.csv"
 
 
@@ -195,7 +211,7 @@ def _dearest(rows: Iterable[PriceRow]) -> PriceRow:
 
 @dataclass(frozen=True)
 class Quote:
-    """A price as the cloud quotes it, before it is checked for plausibility."""
+    """The prices of a type in a zone as the cloud's price list has them, before they are checked for plausibility."""
 
     type: str
     zone: str
@@ -205,14 +221,14 @@ class Quote:
 
 
 class PriceSource(Protocol):
-    """The interface to a cloud's prices."""
+    """The interface to a cloud's price list."""
 
     cloud: Cloud
     name: str
-    """Content of the table's column `source`."""
+    """Name of the price list, for messages and for the table's column `source`."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """Yield the quotes of each type that has both prices there.
+        """Yield the prices of each type that has both a list price and a spot price in the region.
 
         Raises:
             FleetError: The prices cannot be fetched.
@@ -220,10 +236,10 @@ class PriceSource(Protocol):
 
 
 def _row_of(source: PriceSource, kind: InstanceType, region: str, quote: Quote, now: datetime) -> PriceRow:
-    """Return a quote as a row.
+    """Return the row of the table for a quote.
 
     Raises:
-        ValueError: The price is implausible.
+        ValueError: A price is implausible.
     """
     gpus = f"{kind.gpus} GPU" if kind.gpus else ""
     what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
@@ -233,23 +249,23 @@ def _row_of(source: PriceSource, kind: InstanceType, region: str, quote: Quote, 
 def refresh_prices(
     source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, now: datetime
 ) -> list[str]:
-    """Fetch prices into the table at `path`, which is replaced atomically.
+    """Fetch prices and write them into the table at `path`, which is replaced atomically.
 
-    A region gets a row for each quoted zone, and one with the price of its most expensive zone. Older rows stay where a
-    price is implausible or missing.
+    Each region gets a row for each zone with a price, and one for all others, with the price of the most expensive
+    zone. Where a price is implausible or missing, the older row stays.
 
     Args:
         source: The cloud's prices.
-        types: The types to quote.
-        regions: The regions to quote.
-        path: The table's file.
-        now: The date of the rows.
+        types: The machine types.
+        regions: The regions.
+        path: The table's file, which need not exist.
+        now: The time that the rows get.
 
     Returns:
-        A line about each price.
+        Lines for the user: the number of prices written, and each one that was refused or is missing.
 
     Raises:
-        FleetError: The prices cannot be fetched or written; the table is unchanged.
+        FleetError: The prices cannot be fetched or written, or none is plausible; the table is unchanged.
     """
     kinds = {kind.name: kind for kind in types}
     rows: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)
@@ -271,7 +287,7 @@ def refresh_prices(
             f"{source.name} gave no plausible price ({'; '.join([*refused, *missing][:3]) or 'no types'}): "
             "the table is left as it is; check the types and regions"
         )
-    # The region's row has the price of its most expensive zone: it serves zones without a quote, and must not be too
+    # Give the region's row, which counts for zones without a price, that of the most expensive zone: it must not be too
     # low.
     new = PriceTable.of(row for some in rows.values() for row in (replace(_dearest(some), zone=""), *some))
     known = PriceTable.read(path).by_key if path.exists() else {}

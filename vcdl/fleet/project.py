@@ -1,4 +1,4 @@
-"""Query a fleet's BOINC project: its account, its amount of work, and its hosts."""
+"""Query a fleet's BOINC project for the account's weak key, the amount of open work, and the hosts."""
 
 import math
 import re
@@ -28,12 +28,16 @@ _MAX_BYTES = 1_000_000
 
 
 def weak_key(url: str, key: str) -> str:
-    """Return the account's weak key.
+    """Ask a project's web server for an account's weak key.
+
+    Args:
+        url: The project's URL, with a slash at the end.
+        key: The account key, or its weak key, which is returned after a check that the account exists.
 
     Raises:
         FleetError: The URL or the account is wrong. The message never shows the key.
     """
-    # A project's page contains the URL of its scheduler, which clients use to find it.
+    # Clients find a project's scheduler by the URL in its page, so a page without it is no project's.
     if "scheduler" not in _page(url):
         raise FleetError(f"{url} is not a BOINC project: correct `project > url` in the fleet file")
     user, _, rest = key.partition("_")
@@ -74,24 +78,26 @@ class Queue:
     """
 
     jobs: int
+    """Number of open jobs."""
     unsent: int
-    """Workunits that no client has fetched."""
+    """Number of workunits that no client has fetched."""
     running: int
-    """Workunits that are sent, or returned and not yet assimilated."""
+    """Number of workunits that are sent, or returned and not yet assimilated, on the fleet's kind of machine."""
     remaining: int
-    """Subtasks until all jobs are done, unless a job ends earlier."""
+    """Number of subtasks until all jobs are done, unless a job ends earlier."""
     task_s: float | None
     """Recent mean seconds from sending a subtask to its report, or None if none was reported yet."""
     left_s: tuple[float, float] | None = None
-    """Range of seconds until all are done at the current speed, right in four of five cases, or None if unknown."""
+    """Seconds until all jobs are done at the current speed, as a range that holds in four of five cases; None if
+    unknown."""
 
 
 def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
-    """Return the units that the queue can use now: 0 if no job is open, otherwise from `min` to `max`.
+    """Return how many units of capacity the open work can use now: 0 if no job is open, otherwise from `min` to `max`.
 
-    A few more workunits are unsent than clients fetch. A fleet that follows them grows until the jobs cannot be split
-    further, and shrinks once the last ones are sent. A deadline never makes it smaller; after the deadline it has at
-    most the target.
+    All unsent and running workunits count. A project always keeps some more workunits unsent than its clients fetch, so
+    the fleet grows until the jobs cannot be split further, and shrinks once the last ones are sent. After the deadline
+    it has at most the target.
     """
     if queue.jobs == 0:
         return 0
@@ -102,19 +108,22 @@ def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
 
 
 class ProjectDatabase:
-    """The BOINC project in a folder, opened at the first call. Calls raise GridError, GridUnavailable."""
+    """Queries the BOINC project in a folder on this machine, whose database is opened at the first call.
+
+    All calls raise GridError or GridUnavailable if the project or its database cannot be used.
+    """
 
     def __init__(self, folder: Path, unit: Unit = "instance") -> None:
         """Prepare the queries.
 
         Args:
             folder: The project.
-            unit: The unit of the fleet; subtasks that run only on another kind of machine are not counted.
+            unit: The fleet's unit of capacity: with `gpu` only running subtasks on GPUs count, with `vcpu` only others.
         """
         self._folder, self._unit = folder, unit
 
     def queue(self) -> Queue:
-        """Return the current queue.
+        """Return the present work of all open jobs.
 
         Raises:
             JournalError: A job's journal cannot be read.
@@ -138,7 +147,7 @@ class ProjectDatabase:
         )
 
     def hosts(self) -> list[tuple[str, str]]:
-        """Return the hosts' names in journals, with their machine names, which may contain any bytes a client sends."""
+        """Return each host's name in the journals, with the name that its machine reports, which may be any text."""
         rows = self._opened[1].execute("SELECT id, domain_name FROM host")
         return [
             (f"host-{id}", name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for id, name in rows
@@ -154,14 +163,27 @@ class ProjectDatabase:
 
 
 def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str]) -> dict[str, str]:
-    """Return the instance of each host, found by the machine's name; on AWS the subnet sets it (resource name)."""
+    """Find out which BOINC hosts are instances of a fleet, by the names of their machines.
+
+    On AWS a machine has its instance's id as name only if the subnet names machines by resource.
+
+    Args:
+        hosts: Name of each host in the journals, with the name of its machine.
+        instances: Ids of the instances.
+
+    Returns:
+        Name of a host → id of its instance, only for hosts that were found.
+    """
     by_name = {id.rsplit("/", 1)[-1]: id for id in instances}
     labelled = ((host, machine.split(".", 1)[0]) for host, machine in hosts)
     return {host: by_name[label] for host, label in labelled if label in by_name}
 
 
 def _remaining(folder: "RunFolder") -> tuple[int, tuple[float, float] | None]:
-    """Return a job's remaining subtasks and the range of their time; 0 while it is paused or decided."""
+    """Return how many subtasks of a job remain, and the range of seconds until they are done, None if unknown.
+
+    A job that is paused, or whose end is decided, has 0.
+    """
     from vcdl.report.progress import RunGoal, range_left
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import clock_of, read_report

@@ -1,4 +1,4 @@
-"""Classify a cloud's refusals by their remedy, and turn them into our errors."""
+"""Classify a cloud's refusals by what helps against them, and turn them into our errors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _MAX_CHARACTERS = 400
 
 
 class ProblemKind(StrEnum):
-    """The reasons for a launch that fell short, classified by the remedy."""
+    """Why a call to a cloud failed, classified by what helps."""
 
     NO_CAPACITY = "no_capacity"
     """The pool is exhausted: wait for a while, and use the others."""
@@ -26,11 +26,11 @@ class ProblemKind(StrEnum):
     BAD_REQUEST = "bad_request"
     """The cloud does not know an image, a subnet or a type of the fleet file."""
     UNAVAILABLE = "unavailable"
-    """A fault of the cloud or of the network: wait."""
+    """The cloud or the network has a fault: wait."""
 
     @property
     def may_spare_other_pools(self) -> bool:
-        """Whether other pools may still work; problems of the other kinds concern every pool of the region."""
+        """Whether only some pools may be affected; problems of the other kinds concern every pool of the region."""
         return self in (ProblemKind.NO_CAPACITY, ProblemKind.QUOTA, ProblemKind.BAD_REQUEST)
 
 
@@ -43,7 +43,7 @@ _ADVICE = {
 
 
 class CloudRefusal(FleetError):
-    """A call that the cloud refused, or that did not reach it."""
+    """The cloud refused a call, or could not be reached."""
 
     kind = ProblemKind.BAD_REQUEST
     code = ""
@@ -66,7 +66,15 @@ _ERRORS: dict[ProblemKind, type[CloudRefusal]] = {
 
 
 def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", advice: str = "") -> CloudRefusal:
-    """Return the error that callers of a Provider expect for this kind of refusal."""
+    """Return the error for a refused call, whose class tells callers whether to wait or to report it to the user.
+
+    Args:
+        cloud: Name of the cloud.
+        kind: The kind of the refusal.
+        said: The cloud's message.
+        code: The cloud's error code or HTTP status, or an empty string without an answer.
+        advice: What the user can do, or an empty string for the usual advice for this kind.
+    """
     advice = advice or _ADVICE.get(kind, "try again later").format(cloud=cloud)
     # All other refusals may be temporary, and callers wait.
     error = _ERRORS.get(kind, CloudUnavailable)(f"{one_line(said)}; {advice}")
@@ -76,7 +84,7 @@ def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", ad
 
 @contextmanager
 def unless(*codes: str) -> Iterator[None]:
-    """Suppress refusals with these codes in the block."""
+    """Suppress a CloudRefusal with one of these codes in the block; the rest of the block is skipped."""
     try:
         yield
     except CloudRefusal as refused:
@@ -85,12 +93,17 @@ def unless(*codes: str) -> Iterator[None]:
 
 
 def kind_by(patterns: Mapping[ProblemKind, str], code: str) -> ProblemKind | None:
-    """Return the first kind whose pattern matches a cloud's code, or the part of the code before a full stop."""
-    # AWS appends details to a code after a full stop, as in InvalidAMIID.NotFound, and may add new ones.
+    """Return the first kind whose pattern matches a cloud's error code, or None if no pattern does.
+
+    Args:
+        patterns: Kind → regular expression of the whole code, or of the part of it before a full stop.
+        code: The error code.
+    """
+    # Accept any text after a full stop: AWS appends details there, as in InvalidAMIID.NotFound, and may add new ones.
     return next((kind for kind, pattern in patterns.items() if re.fullmatch(rf"({pattern})(\..*)?", code)), None)
 
 
 def one_line(words: str) -> str:
-    """Return a cloud's message on one line of bounded length."""
+    """Return a cloud's message on one line, cut off after `_MAX_CHARACTERS`."""
     line = " ".join(words.split())
     return line if len(line) <= _MAX_CHARACTERS else line[:_MAX_CHARACTERS] + "…"

@@ -1,6 +1,7 @@
-"""The control loop of `vcdl fleet run`, and its systemd unit.
+"""Run the control loop of `vcdl fleet run`, which makes passes until a signal or until the fleet is gone.
 
-The loop makes pass after pass until a signal, or until the fleet is gone.
+The loop keeps nothing in memory that it needs: if it is killed, another one continues. Without any loop the instances
+work until their leases are over, and then drain.
 """
 
 import shlex
@@ -18,9 +19,9 @@ from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetGoal, FleetState
 
 FIRST_WAIT_S = 5.0
-"""Seconds before the first retry, so that a short failure of the cloud's API delays a pass little."""
+"""Seconds before the first retry of a failed pass, so that a short failure of the cloud's API delays it little."""
 LONGEST_WAIT_S = 600.0
-"""Seconds between tries while the cloud is unavailable or refuses: doubled each time, reset after an answer."""
+"""Most seconds between retries; the wait is doubled each time up to this limit, and reset after a success."""
 _AFTER_A_BUG_S = 60.0
 _NEXT_POOL_S = 1.0
 _MAX_PASSES = 20
@@ -28,25 +29,25 @@ _MAX_PASSES = 20
 
 
 def up(state: FleetState) -> FleetState:
-    """Return the state for `up` and `run`.
+    """Return the state that `vcdl fleet up` and `run` store: the goal is UP, and pools have no cooldowns.
 
-    The target of an earlier `scale` is kept; cooldowns of pools are dropped.
+    The target of an earlier `scale` is kept.
     """
     return replace(state, goal=FleetGoal.UP, budget_spent=False, cooldowns=())
 
 
 def drain(state: FleetState) -> FleetState:
-    """Return the state for `drain`; a fleet that is down stays down."""
+    """Return the state that `vcdl fleet drain` stores; a fleet that is down stays down."""
     return state if state.goal is FleetGoal.DOWN else replace(state, goal=FleetGoal.DRAINED)
 
 
 def scale_to(target: int | None) -> Callable[[FleetState], FleetState]:
-    """Return the change of the state for `scale`; None restores the fleet file's target."""
+    """Return the function that changes the state as `vcdl fleet scale` does; None restores the fleet file's target."""
     return lambda state: replace(state, target=target)
 
 
 class ControlLoop:
-    """Keeps a fleet at its target until it is taken down, has drained, or `ending` is set."""
+    """Makes passes that keep a fleet at its target, until it is taken down, has drained, or `ending` is set."""
 
     def __init__(
         self, controller: Controller, every_s: float, log: Callable[[str], None], ending: threading.Event
@@ -56,8 +57,8 @@ class ControlLoop:
         Args:
             controller: Makes the passes.
             every_s: Seconds between two passes.
-            log: Receives each line.
-            ending: Set to end the loop.
+            log: Receives each line of the log.
+            ending: Ends the loop when it is set, for example by a signal handler.
         """
         self._controller = controller
         self._every_s = every_s
@@ -67,9 +68,10 @@ class ControlLoop:
         self._logged: tuple[str, ...] = ()
 
     def run(self) -> ExitCode:
-        """Run until the fleet is gone or `ending` is set.
+        """Make passes until the fleet is gone or `ending` is set, and return the exit code.
 
-        After `ending` instances continue, but lost ones are not replaced.
+        Once the fleet is gone, this removes what else still costs. After `ending` instances continue, but lost ones are
+        not replaced.
         """
         while not self._ending.is_set():
             is_over, wait_s = self.run_once()
@@ -80,9 +82,10 @@ class ControlLoop:
         return ExitCode.OK
 
     def run_once(self) -> tuple[bool, float]:
-        """Make one pass; return whether the fleet is gone, and the seconds until the next pass.
+        """Make one pass, and log its lines or its error.
 
-        Errors of the pass are logged and retried.
+        Returns:
+            Whether the fleet is gone, and the seconds until the next pass, which also retries a failed one.
         """
         try:
             done = self._controller.reconcile_once()
@@ -106,7 +109,7 @@ class ControlLoop:
         return False, self._attempts.wait_s
 
     def _alert_blind(self, error: Exception) -> None:
-        """Alert that leases will run out, because passes have failed for half a lease."""
+        """Send an alert if passes have failed for so long that leases will run out; log if that fails, too."""
         try:
             for line in self._controller.alert_blind(str(error)):
                 self._log(line)
@@ -114,7 +117,7 @@ class ControlLoop:
             self._log(str(unreadable))
 
     def _take_down(self) -> ExitCode:
-        """Remove resources that still cost although no instance is left, such as a template or a disk."""
+        """Remove resources that still cost although no instance is left, such as a disk, and return the exit code."""
         try:
             left = self._controller.take_down(self._log)
         except VcdlError as error:
@@ -131,7 +134,14 @@ class ControlLoop:
 
 
 def reach_target(controller: Controller, log: Callable[[str], None]) -> Observation:
-    """Make passes until the target is reached or no more capacity is available now.
+    """Make passes, without waiting in between, until the target is reached or no pool has more capacity now.
+
+    Args:
+        controller: Makes the passes.
+        log: Receives the lines of each pass.
+
+    Returns:
+        The state of the fleet afterwards.
 
     Raises:
         VcdlError: A pass failed.
@@ -168,10 +178,16 @@ _PASSED_ON = ("AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
 def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return a systemd unit that keeps the fleet running, but not one that was taken down.
+    """Return the text of a systemd unit that keeps the control loop running, unless the fleet was taken down.
+
+    Args:
+        settings: The fleet file.
+        file: Its path.
+        overrides: The `--set` options, which the unit's command gets, too.
+        environment: Environment variables. The unit contains those that name the place of credentials.
 
     Raises:
-        FleetError: The account key is in the environment.
+        FleetError: The fleet file expects the account key in the environment, which a unit does not have.
     """
     if settings.project.account_key_env is not None:
         raise FleetError("a unit does not have your environment: use `project > account_key_file` in the fleet file")

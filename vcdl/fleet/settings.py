@@ -156,12 +156,12 @@ class OnDemandSettings(Section):
     """Seconds without a preemptible instance after which on-demand instances stand in, or None for never."""
 
     def units(self, wanted: int) -> int:
-        """Return the units on demand among the wanted ones."""
+        """Return how many of `wanted` units should be on demand at all times."""
         return min(wanted, max(self.min, math.ceil(self.share * wanted)))
 
     @property
     def is_used(self) -> bool:
-        """Whether anything may be launched on demand."""
+        """Whether on-demand instances may ever be launched."""
         return bool(self.min or self.share or self.after_s is not None)
 
 
@@ -360,7 +360,11 @@ class FleetSettings(Section):
 
     @property
     def draining_s(self) -> float:
-        """Drain time plus four passes, in seconds: a lease must outlast two, and two see the ends of both times."""
+        """Seconds for which instances may still cost once they are to drain: the drain time plus four passes.
+
+        A lease must last for two passes, so that it is renewed in time. Up to two more go by until passes see that the
+        lease and the drain time are over.
+        """
         return self.drain_s + 4.0 * self.reconcile_every_s
 
     @property
@@ -371,13 +375,17 @@ class FleetSettings(Section):
     def image_in(self, region: str) -> str | None:
         """Return the machine image for a region: that of its first place that names one, otherwise the fleet's.
 
-        None means the default, Ubuntu 24.04.
+        None means that neither is set, so that Ubuntu 24.04 is used.
         """
         return next((place.image for place in self.places if place.region == region and place.image), self.image)
 
 
 def load_fleet_settings(path: Path, overrides: Sequence[str] = ()) -> FleetSettings:
-    """Read and check a fleet file, with overrides `("capacity.target=8",)`.
+    """Read and check a fleet file.
+
+    Args:
+        path: The file.
+        overrides: Changes of its keys, such as `capacity.target=8`.
 
     Raises:
         JobError: The file is missing or invalid; the message has a line for each fault.
@@ -386,7 +394,7 @@ def load_fleet_settings(path: Path, overrides: Sequence[str] = ()) -> FleetSetti
 
 
 def _tags(raw: Any) -> Mapping[str, str]:
-    """Return tags that both clouds accept: GCP's labels are the stricter kind."""
+    """Check that tags are valid on both clouds, by the rules for GCP's labels, which are stricter than AWS's."""
     if not isinstance(raw, Mapping):
         raise ValueError(f"expected keys indented below it, got {show(raw)}")
     allowed = set("abcdefghijklmnopqrstuvwxyz0123456789_-")

@@ -20,12 +20,12 @@ _MAX_OFFERS = 10
 
 
 def units(count: int, unit: Unit) -> str:
-    """Return a capacity as text: `40 vCPUs`, `1 GPU`."""
+    """Format a capacity, such as `40 vCPUs` or `1 GPU`."""
     return plural(count, {"vcpu": "vCPU", "gpu": "GPU", "instance": "instance"}[unit])
 
 
 def summary(settings: FleetSettings, observed: Observation) -> str:
-    """Return a line: `cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far, prices of 2026-11-21`."""
+    """Summarize a fleet in a line: `cifar: 40 of 40 vCPUs in 5 instances, 0.50 $/h, 1.23 $ so far, prices of …`."""
     unit = settings.capacity.unit
     live = sum(instance.is_live for instance in observed.instances)
     return (
@@ -36,7 +36,7 @@ def summary(settings: FleetSettings, observed: Observation) -> str:
 
 
 def preview(settings: FleetSettings, planned: Pass) -> list[str]:
-    """Return the planned actions of a pass, a line each."""
+    """Format what a pass would do as lines: its warnings, and what it would terminate, drain and launch."""
     actions = planned.actions
     names = {instance.id: f"{instance.id} ({instance.pool})" for instance in planned.observed.instances}
     lines = [*planned.observed.warnings, *actions.warnings]
@@ -54,7 +54,7 @@ def preview(settings: FleetSettings, planned: Pass) -> list[str]:
 
 
 def pools(chosen: Sequence[Pool]) -> str:
-    """Return the pools as text, such as `t3.2xlarge in us-east-1a or us-east-1b; c6i.xlarge in us-east-1a`."""
+    """Format pools by type, five types at most, such as `t3.2xlarge in us-east-1a or us-east-1b; c6i.xlarge in …`."""
     zones: dict[str, list[str]] = {}
     for pool in chosen:
         name = f"{pool.type} on demand" if pool.on_demand else pool.type
@@ -65,14 +65,25 @@ def pools(chosen: Sequence[Pool]) -> str:
 
 
 def ending(settings: FleetSettings, leftovers: Sequence[str]) -> list[str]:
-    """Return a line for each thing that `down` will delete."""
+    """Format what `vcdl fleet down` will delete as lines.
+
+    Args:
+        settings: The fleet file.
+        leftovers: A line for each resource with the fleet's tag.
+    """
     if not leftovers:
         return [f"nothing carries the tag {FLEET_TAG}={settings.name}"]
     return [*(f"delete {line}" for line in leftovers), f"everything with the tag {FLEET_TAG}={settings.name}"]
 
 
 def status(settings: FleetSettings, observed: Observation, pid: int | None) -> list[str]:
-    """Return the current state of the fleet as lines, one for each instance."""
+    """Format the state of a fleet as lines: a summary, its instances, the pools with a cooldown, and warnings.
+
+    Args:
+        settings: The fleet file.
+        observed: The fleet now.
+        pid: Process id of the control loop, or None if none runs.
+    """
     state, now_s = observed.state, observed.now_s
     controller = (
         f"process {pid} controls it" if pid is not None else "no control loop: `vcdl fleet run` replaces lost instances"
@@ -83,7 +94,7 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
         lines.append(
             " to ".join(map(duration, observed.left_s)) + f" left, {more_words(observed.usd_per_h, observed.left_s)}"
         )
-    # Show live instances first: an ended one stays for an hour, and would push them off the screen.
+    # Show live instances first, because ended ones are listed for an hour and would push them off the screen.
     shown = [i for i in observed.instances if i.is_live] + [i for i in observed.instances if not i.is_live]
     lines += [f"  {_instance(instance, now_s)}" for instance in shown]
     refused: dict[tuple[float, str], list[Pool]] = {}
@@ -94,7 +105,7 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
 
 
 def status_json(settings: FleetSettings, observed: Observation, pid: int | None) -> dict[str, Any]:
-    """Return the current state of the fleet as JSON."""
+    """Return the state of a fleet as the object that `vcdl fleet status --json` prints; `pid` as for `status`."""
     return {
         "name": settings.name,
         "cloud": settings.cloud,
@@ -130,12 +141,18 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
 
 
 def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[str]:
-    """Return the preemptible choices of a plan as a table, cheapest first."""
+    """Format the preemptible instances that a fleet may use as a table, cheapest first, with notes and the budget.
+
+    Args:
+        settings: The fleet file.
+        offered: The choices.
+        wanted: Units of capacity for which they were computed.
+    """
     unit, on_demand = settings.capacity.unit, settings.capacity.on_demand.units(wanted)
     of_them = f", {on_demand} of them on demand," if on_demand else ""
     head = ["instances", "$/h", "on demand", "saved"]
     rows = {}
-    for choice in reversed(offered.spot):  # the first of zones with the same price stays
+    for choice in reversed(offered.spot):  # of zones with the same price only the first one remains
         saved = "?" if choice.is_listed else f"{1 - choice.usd_per_h / choice.on_demand_usd_per_h:.0%}"
         spot = "unknown" if choice.is_listed else f"{choice.usd_per_h:.3f}"
         name = choice.name.removesuffix(", spot")
@@ -155,7 +172,7 @@ def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[st
 
 
 def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
-    """Return a table of the prices of these pools."""
+    """Format the known prices of these pools as a table, or as a line that there are none."""
     rows = (table.find(pool.type, pool.region, pool.zone) for pool in sorted(pools))
     lines = [
         f"{row.type:<24}{row.zone or row.region:<20}{row.spot_usd_per_h or 'unknown':>10} $/h"

@@ -1,6 +1,7 @@
-"""The state that a fleet keeps between two passes.
+"""Define the state that a fleet keeps between two passes, in state.json.
 
-All of it may be lost: the fleet itself is found by its tag.
+All of it may be lost: the instances themselves are found by tag. Without it the goal is DOWN, so that nothing is
+launched.
 """
 
 from collections.abc import Mapping
@@ -17,33 +18,37 @@ from vcdl.fleet.ledger_rows import Moment
 
 
 class FleetGoal(StrEnum):
-    """The state that the user requested last."""
+    """What the user, or a spent budget, requested last."""
 
     UP = "up"
+    """The fleet is kept at its target."""
     DRAINED = "drained"
     """No new instances are launched; running ones finish their subtasks and power off."""
     DOWN = "down"
+    """Everything is deleted."""
 
 
 @dataclass(frozen=True)
 class RecentLaunch:
-    """An instance that a launch returned.
+    """An instance that a launch returned and that the cloud may not show yet.
 
-    It is assumed to exist for a while although the cloud may not show it yet.
+    It counts as capacity for `Provider.shows_within_s` seconds, so that no pass launches another in its place.
     """
 
     instance: Instance
     noted_s: Moment
-    """Unix time of the launch, by our clock."""
+    """Unix time at which the launch was recorded."""
 
 
 @dataclass(frozen=True)
 class Cooldown:
-    """The time for which a pool that refused a launch is not used."""
+    """A pool that has refused a launch, and is not used for a while."""
 
     pool: Pool
     until_s: Moment
+    """Unix time from which on it may be used again."""
     why: str
+    """Its refusal."""
 
 
 @dataclass(frozen=True)
@@ -54,27 +59,28 @@ class FleetState:
     target: int | None = None
     """Target set by `scale`, or None for the fleet file's."""
     wanted: int | None = None
-    """Units that the last pass wanted; used while the queue cannot be read."""
+    """Units that the last pass wanted, which are used while the queue cannot be read; None before the first pass."""
     budget_spent: bool = False
-    """Whether the budget has set the goal to drained."""
+    """Whether the goal is DRAINED because the budget is spent, and not because the user requested it."""
     last_pass_s: Moment = 0.0
-    """Unix time of the last pass; 0: there was none."""
+    """Unix time of the last pass, or 0 if there was none."""
     cooldowns: tuple[Cooldown, ...] = ()
-    """Cooldowns, at most one for each pool."""
+    """Pools that are not used now, each at most once."""
     recent_launches: tuple[RecentLaunch, ...] = ()
+    """Launched instances that the cloud did not show at the last pass."""
     away_since_s: Mapping[str, Moment] = field(default_factory=dict)
-    """Unreachable regions, each with the Unix time of the first pass that could not reach it."""
+    """Each unreachable region → Unix time of the first pass that could not reach it."""
     short_since_s: Moment | None = None
-    """Unix time since which no preemptible instance could be had; None: none is missing."""
+    """Unix time since which preemptible units are missing and no launch gave one; None if none are missing."""
     progress: Progress | None = None
-    """Progress towards the deadline; None: there is no deadline ahead."""
+    """The decision about the deadline, or None if no deadline is followed."""
     heard: tuple[str, ...] = ()
     """Ids of live instances that have shown a sign of life (vcdl.fleet.life_signs)."""
     alerts: tuple[str, ...] = ()
-    """Names of alerts that were sent and whose cause lasts."""
+    """Names of alerts that were sent and still hold, so that they are not sent again."""
 
     def cooling(self, now_s: float) -> tuple[Cooldown, ...]:
-        """Return the cooldowns that are not over."""
+        """Return the cooldowns that are not over at a Unix time."""
         return tuple(it for it in self.cooldowns if it.until_s > now_s)
 
     def to_json(self) -> str:
@@ -83,7 +89,11 @@ class FleetState:
 
     @staticmethod
     def of_json(text: str) -> "FleetState":
-        """Decode a state of `to_json`. Raises FleetError if it is damaged."""
+        """Decode a state that `to_json` has encoded.
+
+        Raises:
+            FleetError: The text is damaged.
+        """
         try:
             # Strict: a value of another type means that something else has written the file.
             return _format().validate_json(text, strict=True)

@@ -1,6 +1,8 @@
-"""The grid of a pool: tasks and results in the mailboxes of pilots.
+"""The grid of a pool: it gives tasks to pilots, and collects their results, through a mailbox for each pilot.
 
-Its state is in the mailboxes, so that a killed run can be resumed.
+Which pilot has which task is recorded only in the mailboxes. A run that was killed adopts their tasks and results at
+its next start (`PoolGrid.start`), and the pilots meanwhile continue. A pilot that is silent for LEASE_S seconds loses
+its mailbox, and its tasks are given to others. If several pilots have the same task, the first upload counts.
 """
 
 import math
@@ -35,10 +37,10 @@ from vcdl.trust.kept_hosts import hosts_out
 LEASE_S = 60.0  # seconds of silence until a pilot counts as gone: longer than the pauses of a busy network file system
 _BEAT_S = 2.0  # seconds between two heartbeats of the run, so that pilots may miss many of them
 _POLL_S = 0.02  # seconds between two reads of heartbeats: a fraction of the shortest subtask
-_SHORTEST_LOOK_S = 0.1  # seconds between two reads of a pilot, so that many of them do not overload a file server
+_SHORTEST_LOOK_S = 0.1  # seconds between two looks of a pilot into its mailbox, so as not to overload a file server
 _JUDGES_EVERY_S = 10.0  # seconds between two reads of the journal for strangers in quarantine, who get no work
 _LOOKS_PER_S = 1000.0
-"""Reads a second of all waiting pilots together, at most, so that they do not overload a file server."""
+"""Most looks per second of all waiting pilots together, so that they do not overload a file server."""
 _VANISHED = 3
 """Pilots that may vanish with one workunit before it counts as failed: the workunit itself may be what kills them."""
 _REASON_CHARACTERS = 500
@@ -46,7 +48,7 @@ _REASON_CHARACTERS = 500
 
 @contextmanager
 def _errors_of(pool: PoolFolder) -> Iterator[None]:
-    """Turn an OSError into a GridUnavailable: a shared folder may be unreachable for a while, or full."""
+    """Raise GridUnavailable for an OSError in the block: a shared folder may be unreachable for a while, or full."""
     try:
         yield
     except OSError as error:
@@ -54,10 +56,21 @@ def _errors_of(pool: PoolFolder) -> Iterator[None]:
 
 
 class PoolGrid(FolderGrid):
-    """A grid of pilots that come and go. Not thread-safe. `close` notifies them that the run is paused."""
+    """Trains the workunits of a run on pilots, which may join and leave at any moment. Not thread-safe.
+
+    Call `start` first, then `wait` again and again: only there heartbeats are read and sent, results collected and
+    tasks given out. After `close`, or a kill, pilots finish their tasks and wait for the next process of the run.
+    """
 
     def __init__(self, folder: RunFolder, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare the grid; `clock` must not count a machine's sleep, in which heartbeats are not read."""
+        """Prepare the grid; nothing is written before `start`.
+
+        Args:
+            folder: The run.
+            job: Its settings.
+            clock: Returns seconds. It must stand still while the machine sleeps: no heartbeats are read then, and all
+                pilots would count as gone.
+        """
         super().__init__(folder, hands_out_uploads=job.grid.servers == 1)
         self._pool = PoolFolder.of(folder.path)
         self._job = job
@@ -70,12 +83,16 @@ class PoolGrid(FolderGrid):
         self._pilots: dict[str, KnownPilot] = {}
         self._vanished: Counter[str] = Counter()
         self._out: frozenset[str] = frozenset()
-        """Hosts that get no work now, because their uploads are refused."""
+        """Names of the hosts that get no work now, because their uploads are refused."""
         self._judged_s = -math.inf
         self._turnarounds = Turnarounds(job.late_after)
 
     def start(self) -> None:
-        """Adopt the tasks in mailboxes and uploads. Raises GridError."""
+        """Create the pool's folder, adopt the tasks and results of an earlier process, and announce the run to pilots.
+
+        Raises:
+            GridError: A process on another machine drives the run, or the folder cannot be used.
+        """
         with _errors_of(self._pool):
             self._pool.make()
             self._refuse_another()
@@ -114,20 +131,27 @@ class PoolGrid(FolderGrid):
             self._say(newest_version=version, newest_params=path)
 
     def pause(self) -> None:
-        """Announce that the run is paused. Pilots finish their tasks and leave results in their mailboxes."""
+        """Announce to the pilots that the run is paused: they finish their tasks, and deliver the results."""
         with _errors_of(self._pool):
             self._say(state="paused")
 
     # -- running
 
     def wait(self, timeout_s: float) -> None:
-        """Collect what pilots have delivered, waiting at most `timeout_s` for it. Raises GridError."""
+        """Do what is due, until at least one heartbeat has arrived or `timeout_s` seconds have passed.
+
+        That is: collect heartbeats and results, give out tasks, release those of silent pilots, send the run's own
+        heartbeat. If the shared folder is unavailable, `shortage` is set to the error, and the next call tries again.
+
+        Raises:
+            GridError: Another process drives the run now.
+        """
         until_s = self._clock() + timeout_s
         while not self._heard() and self._clock() < until_s:
             time.sleep(min(_POLL_S, timeout_s))
 
     def _heard(self) -> bool:
-        """Collect heartbeats and results; return whether there were any."""
+        """Do what is due once; return whether heartbeats have arrived. Sets `shortage` to None, or to the error."""
         self.shortage = None
         try:
             with _errors_of(self._pool):
@@ -138,7 +162,7 @@ class PoolGrid(FolderGrid):
 
     @property
     def waiting(self) -> int:
-        """Workunits that no pilot has started."""
+        """Number of workunits that no pilot has started, including those that are already in a mailbox."""
         return len(self._waiting) + sum(pilot.has_next for pilot in self._pilots.values())
 
     def running(self) -> list[RunningTask]:
@@ -149,7 +173,7 @@ class PoolGrid(FolderGrid):
         ]
 
     def close(self) -> None:
-        """Notify the pilots that the job is over, or that the run is no longer driven."""
+        """Announce to the pilots that the job is over, or else that the run is paused. An error is ignored."""
         with suppress(OSError, JournalError):
             self._say(state="ended" if read_report(self._folder).history.finished else "paused")
 
@@ -200,10 +224,11 @@ class PoolGrid(FolderGrid):
         had = workunit in pilot.tasks
         if had:
             pilot.tasks.remove(workunit)
-        # Otherwise the result is superseded: another pilot has it, or it is no longer wanted.
+        # Otherwise discard the result: another pilot has delivered one, or the workunit was cancelled.
         if had and workunit in self._known and workunit not in self._outcomes:
             if ending.suffix == ".h5":
-                # It may have trained the task between two reads of heartbeats; then it already had the other files.
+                # The pilot may have trained the task between two reads of its heartbeats, so that none reported the
+                # start. That is possible only if it already had all files but the weights.
                 staged = self._known[workunit]
                 self._note_sent(pilot, workunit, staged.params.stat().st_size if staged is not None else 0)
                 self._take_upload(pilot, ending)
@@ -218,7 +243,7 @@ class PoolGrid(FolderGrid):
         upload = self._folder.uploads / f"{update.stem}.h5"
         self._folder.uploads.mkdir(exist_ok=True)  # it may have been deleted
         update.replace(upload)
-        found = upload.lstat()  # checked here, where no pilot can replace it
+        found = upload.lstat()  # check the file only after the move: no pilot can replace it in this folder
         if stat.S_ISREG(found.st_mode):
             self._has_come(Uploaded(update.stem, upload, found.st_size, pilot.host, time.time()))
             self._turnarounds.add(pilot.name, self._clock() - pilot.since_s)
@@ -235,12 +260,19 @@ class PoolGrid(FolderGrid):
         return [pilot for pilot in self._pilots.values() if workunit in pilot.tasks]
 
     def _give_up(self, workunit: str, reason: str) -> None:
-        """Give up a workunit at which a pilot failed, unless another pilot has it as well."""
+        """Report a workunit as failed, unless it is over or another pilot has it, too."""
         if workunit in self._known and not self._is_uploaded(workunit) and not self._pilots_with(workunit):
             self._outcomes[workunit] = GaveUp(workunit, reason)
 
     def _let_go(self, pilot: KnownPilot, why: str | None) -> None:
-        """Release the tasks of a pilot that leaves or, for the reason `why`, has vanished."""
+        """Collect a pilot's last results, remove its mailbox, and have its unfinished tasks trained by others.
+
+        A workunit with which _VANISHED pilots vanished while they trained it counts as failed.
+
+        Args:
+            pilot: The pilot.
+            why: How it vanished, or None if it said that it leaves.
+        """
         self._take_endings(pilot)
         del self._pilots[pilot.name]
         self._pool.remove(pilot.name)
@@ -275,7 +307,11 @@ class PoolGrid(FolderGrid):
                 self._give_next(pilot)
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Give late subtasks to idle pilots; the first upload counts, and the other pilot drops its task."""
+        """Give late subtasks to idle pilots, too, if these are usually faster; the first upload of each counts.
+
+        Args:
+            queue_empty: Whether nothing else waits to be trained, so that a subtask counts as late earlier.
+        """
         idle = [pilot.name for pilot in self._pilots.values() if not pilot.tasks and pilot.host not in self._out]
         lateness = self._turnarounds.lateness if idle and not self._waiting else None
         if lateness is None:
@@ -293,7 +329,10 @@ class PoolGrid(FolderGrid):
                     idle.remove(quick)
 
     def _reclaim_unstarted(self) -> None:
-        """Move an unstarted task from a busy pilot's mailbox back into the queue, for an idle pilot."""
+        """Take one unstarted task back from the mailbox of a busy pilot, so that an idle pilot can have it.
+
+        The task becomes the first of `_waiting`. If all pilots have already started theirs, nothing changes.
+        """
         for pilot in self._pilots.values():
             if len(pilot.tasks) > 1 and (back := pilot.take_back()) in pilot.tasks:
                 pilot.tasks.remove(back)
@@ -313,7 +352,7 @@ class PoolGrid(FolderGrid):
         try:
             with pilot.mailbox.held() as mailbox:
                 mailbox.give(Assignment(workunit, staged.workunit.to_json(), files))
-        except FileNotFoundError:  # the pilot has left, and its lease will expire
+        except FileNotFoundError:  # the mailbox was removed; the pilot's lease will expire
             return False
         if not pilot.tasks:
             pilot.since_s = self._clock()
@@ -321,10 +360,11 @@ class PoolGrid(FolderGrid):
         return True
 
     def _do_without(self, pilot: KnownPilot, workunit: str) -> None:
-        """Tell a pilot that one of its tasks is no longer wanted."""
+        """Take a task away from a pilot: withdraw it if it was not started, otherwise ask the pilot to drop it."""
         pilot.tasks.remove(workunit)
         back = "" if workunit == pilot.training else pilot.take_back()
-        if back in pilot.tasks:  # it has started the unwanted one, and has not reported that yet
+        # The unstarted task is another one: so the pilot has started `workunit`, and has not reported that yet.
+        if back in pilot.tasks:
             pilot.tasks.remove(back)
             self._hand_out_again(back)
         if back != workunit:
@@ -334,22 +374,27 @@ class PoolGrid(FolderGrid):
     # -- the run's notice
 
     def _new(self, name: str, now_s: float) -> KnownPilot:
-        """Return the record of a new pilot.
+        """Create the record of a pilot that has not been heard of before.
 
-        Strangers are judged by machine, so that a restarted pilot does not count as a new host.
+        Its host in the journal is the pilot itself. In a job for strangers it is the pilot's machine, so that a
+        restarted pilot does not count as a new host.
+
+        Args:
+            name: The pilot's name.
+            now_s: The present time by the grid's clock.
         """
         host = host_of(name) if self._job.is_for_strangers else name
         return KnownPilot(name, self._pool.mailbox(name), host, heard_s=now_s, since_s=now_s)
 
     def _judge(self, now_s: float) -> None:
-        """Find the strangers whose uploads are refused now, to give them no work."""
+        """Update the set of hosts that get no work (`_out`) from the journal, at most every 10 s."""
         if now_s - self._judged_s > _JUDGES_EVERY_S:
             self._judged_s = now_s
-            with suppress(JournalError):  # the loop reports what is wrong with it
+            with suppress(JournalError):  # the loop reports it
                 self._out = hosts_out(self._job, self._folder)
 
     def _adopt(self, name: str) -> None:
-        """Adopt a pilot of an earlier process, with the tasks in its mailbox."""
+        """Register a pilot of an earlier process of the run, with the tasks and results in its mailbox."""
         pilot = self._new(name, self._clock())
         with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
             pilot.tasks = mailbox.tasks()
@@ -359,7 +404,14 @@ class PoolGrid(FolderGrid):
         self._take_endings(pilot)
 
     def _refuse_another(self) -> None:
-        """Check that no other machine drives the run; on one machine the run's own lock ensures that."""
+        """Check that no process on another machine drives the run; on this machine the run's own lock ensures that.
+
+        If the last process was on another machine and never announced its end, this waits for some seconds for a
+        heartbeat.
+
+        Raises:
+            GridError: The other process still sends heartbeats.
+        """
         seen = self._pool.read_driver()
         if seen is None or seen.state != "running" or seen.machine == self._driver.machine:
             return
@@ -393,7 +445,11 @@ class PoolGrid(FolderGrid):
 
 
 def _reason(ending: Path) -> str:
-    """Return a pilot's text about a failure. Raises OSError."""
+    """Read a pilot's reason for a failure, at most its first 500 characters.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     try:
         return read_some(ending, 4 * _REASON_CHARACTERS).decode(errors="replace")[:_REASON_CHARACTERS]
     except NotRegular as error:

@@ -11,14 +11,14 @@
         WORKUNIT.failed      ... or why there is none ...
         WORKUNIT.back        ... or that another pilot shall train it
 
-Only renames within one folder tree decide who has what, and no file is locked: a network file system guarantees the
-former and may not support the latter. Times of two machines are never compared: each side measures by its own clock how
-long the other's counter has not changed. A pilot reads only its own mailbox and driver.json, however many pilots there
-are.
+Only renames within one folder tree decide who has which task, and no file is locked: a network file system guarantees
+that renames are atomic, but may not support locks. So a kill at any moment leaves each task with exactly one side, or
+delivered. Times of two machines are never compared: each side measures by its own clock for how long the other's
+counter has not changed. A pilot reads only its own mailbox and driver.json, however many pilots there are.
 
-Anyone who may write to the folder may lie, and may put a link, a pipe or a folder where a file is expected. So names
-must match their forms, only regular files are read, and the run's side, whose user owns the run, works in folders that
-it holds open (vcdl.files.shared): in a mailbox through `Mailbox.held`.
+Anyone with permission to write to the folder may lie, and may put a link, a pipe or a folder where a file is expected.
+So names must match their forms, and only regular files are read. The run's side, whose user owns the run, works only in
+folders that it holds open (vcdl.files.shared), so that a link cannot redirect it: in a mailbox through `Mailbox.held`.
 """
 
 import errno
@@ -44,94 +44,108 @@ from vcdl.wire.workunit import NAME_FORM
 FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
 """The only files of a run that a subtask needs: all are in folders in which only the run's own user writes."""
 KEY_HEADER = "X-Pilot-Key"
-"""The HTTP header with the key of a pilot's machine."""
+"""The HTTP header with the secret key of a pilot's machine."""
 _MARK_DIGITS = 16
-"""Digits of 64 bits: so that finding a key for another machine's mark takes about 10^19 tries."""
+"""Hexadecimal digits of a mark, 64 bits: so that finding a key for another machine's mark takes about 10^19 tries."""
 _PILOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MOST_BYTES = 1 << 20
-"""Longest message; a workunit's description is the largest part, so this is enough."""
+"""Largest message; its largest part is a workunit's description, for which this is enough."""
 _MOST_FILE_BYTES = 16 << 30
-"""Largest file that a pilot fetches, so that none fills a shared disk: weights of 4 billion numbers."""
+"""Largest file that a pilot fetches, so that no file fills its disk; enough for weights of 4 billion numbers."""
 _ENDING = re.compile(rf"{NAME_FORM}\.(?:h5|failed|back)")
 _DRIVER_BYTES = 1024
 _POUR_S, _BLOCK_BYTES = 5.0, 1 << 20
-"""Seconds and bytes of a piece of a copy, since a pilot must send heartbeats within its lease, however large the file.
-"""
+"""Seconds after which a copy is interrupted, to be continued by the next call, and bytes between two checks of that: a
+pilot must send heartbeats within its lease, however large the file is."""
 T = TypeVar("T", bound=msgspec.Struct)
 Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_FORM}\Z", max_length=200)]
 """A workunit's name."""
 
 
 class Driver(msgspec.Struct, frozen=True):
-    """A run's notice to its pilots."""
+    """What the process that drives a run announces to all pilots."""
 
     id: str
-    """A random name of the process that drives the run."""
+    """A random id of the process that drives the run."""
     machine: str
+    """Host name of the process's machine."""
     pid: int
     beat: int
+    """Counter of the process's heartbeats: while it changes, the process is alive."""
     state: Literal["running", "paused", "ended"]
     lease_s: float
-    """Seconds of silence after which a pilot is given up."""
+    """Seconds without a heartbeat after which a pilot counts as gone."""
     look_s: float
-    """Seconds between two reads of a waiting pilot."""
+    """Seconds between two looks of a waiting pilot into its mailbox."""
     brings_code: bool = False
     """Whether the job has code of its own, which a pilot may refuse to run."""
     newest_version: int = 0
+    """Version of the weights in `newest_params`."""
     newest_params: str = ""
-    """Path of the newest weights within the run's folder, or an empty string if none are offered."""
+    """Path of the newest weights within the run's folder, or an empty string if none are published."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """A subtask for one pilot."""
+    """A task in a pilot's mailbox: a workunit, and where its files are."""
 
     workunit: Name
     description: str
     """The content of its workunit.json."""
     files: dict[str, str]
-    """Name that the client expects → path within the run's folder."""
+    """Name under which the client expects a file → the file's path within the run's folder."""
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A pilot's heartbeat: it is alive, and trains this task. Results are in its mailbox."""
+    """A pilot's heartbeat: it is alive, and trains this task. It contains no results, which are in the mailbox."""
 
     pilot: str
+    """Name of the pilot."""
     beat: int
+    """Counter of the pilot's heartbeats."""
     training: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{NAME_FORM})?\Z")] = ""
-    """The workunit that it trains, or an empty string if it waits for one."""
+    """The workunit that it trains, or an empty string if it has none."""
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    """How much of the task is trained."""
     is_fetching: bool = False
-    """Whether it is still fetching that task's files."""
+    """Whether it is still fetching the task's files."""
     bytes_down: Annotated[int, msgspec.Meta(ge=0, le=8 * _MOST_FILE_BYTES)] = 0
-    """Bytes that it copied for that task. The limit keeps the sum of all within 64 bits, because a journal with a
-    larger number could not be read."""
+    """Bytes that it copied for the task. The limit keeps the sum over all tasks within 64 bits, because a journal with
+    a larger number could not be read."""
     is_leaving: bool = False
+    """Whether it leaves: the run then collects its last results, and removes its mailbox."""
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """A notice that the run no longer wants a task."""
+    """A request of the run that the pilot drops a task, whose result is no longer needed."""
 
     workunit: Name
 
 
 def is_pilot(name: str) -> bool:
-    """Return whether a text is a valid pilot's name."""
+    """Return whether a text is a valid name of a pilot, and so of a file: 1 to 80 letters, digits, `_`, `.` and `-`."""
     return _PILOT.fullmatch(name) is not None
 
 
 def host_of(pilot: str) -> str:
-    """Return a pilot's machine from its name: NAME of `NAME-PID-CHANCE`."""
+    """Return the part of a pilot's name that names its machine: `NAME` of `NAME-PID-RANDOM`."""
     return pilot.rsplit("-", 2)[0]
 
 
 def mark_of(key: str) -> str:
-    """Return the part of a machine's key in its pilots' names. It is infeasible to find another key with this mark."""
+    """Return the mark of a machine, by which its pilots' names end: the beginning of its secret key's SHA-256.
+
+    The mark does not reveal the key, and it is infeasible to find another key with the same mark.
+    """
     return hashlib.sha256(key.encode()).hexdigest()[:_MARK_DIGITS]
 
 
 @dataclass(frozen=True)
 class Mailbox:
-    """The mailbox of one pilot: a folder. All methods raise OSError."""
+    """The mailbox of one pilot, a folder through which it gets tasks and delivers results. All methods raise OSError.
+
+    It holds at most one task in training (taken.json) and one that is not started (next.json). The module's docstring
+    has the protocol.
+    """
 
     path: Path
 
@@ -140,47 +154,55 @@ class Mailbox:
 
     @contextmanager
     def held(self) -> Iterator["Mailbox"]:
-        """Hold the mailbox's folder open, and yield the mailbox in it."""
+        """Open the mailbox's folder, and yield a mailbox that works in the opened folder, whatever replaces its path.
+
+        Raises:
+            FileNotFoundError: The mailbox does not exist.
+        """
         with held(self.path.parents[1], *self.path.parts[-2:]) as path:
             yield Mailbox(path)
 
     # -- the run's side; all calls raise OSError
 
     def give(self, task: Assignment) -> None:
-        """Assign the pilot's next task. FileNotFoundError means that the pilot has left."""
+        """Put a task into the mailbox as the next one, replacing an unstarted one.
+
+        Raises:
+            FileNotFoundError: The mailbox was removed, because the pilot has left.
+        """
         _write(self._next, task)
 
     def take_back(self) -> str:
-        """Withdraw the next task; return its workunit, or "" if there is none or the pilot was faster."""
+        """Withdraw the unstarted task; return its workunit, or "" if there is none or the pilot has just taken it."""
         back = self.path / "back.json"
         task = _read(back, Assignment) if _try_move(self._next, back) else None
         return "" if task is None else task.workunit
 
     def do_without(self, workunit: str) -> None:
-        """Notify the pilot that a task is no longer wanted."""
+        """Ask the pilot to drop a task, whose result is no longer needed."""
         _write(self.path / "drop.json", Drop(workunit))
 
     def tasks(self) -> list[str]:
-        """Return the workunits in this mailbox: the one in training, then the next one."""
+        """Return the names of the workunits in this mailbox: the one in training first, then the unstarted one."""
         found = (_read(path, Assignment) for path in (self._taken, self._next))
         return [task.workunit for task in found if task is not None]
 
     def endings(self) -> list[Path]:
-        """Return the files with the results of tasks."""
+        """Return the paths of the results that the pilot has delivered, sorted: `.h5`, `.failed` and `.back` files."""
         return [self.path / name for name in sorted(os.listdir(self.path)) if _ENDING.fullmatch(name)]
 
     # -- the pilot's side; all calls raise OSError, and FileNotFoundError when the run has given the pilot up
 
     def make(self) -> None:
-        """Create the mailbox."""
+        """Create the mailbox. Raises FileExistsError if it exists."""
         self.path.mkdir()
 
     def taken_task(self) -> Assignment | None:
-        """Return the task that was taken and has no result yet, or None if there is none."""
+        """Return the task that the pilot has taken and not ended yet, or None if there is none."""
         return _read(self._taken, Assignment)
 
     def take(self) -> Assignment | None:
-        """Take the next task and return it, or None if there is none."""
+        """Claim the next task and return it, or None if there is none."""
         # The rename is the claim: if the run takes the task back at the same moment, exactly one of the two renames
         # succeeds.
         if self._next.name not in _names_now(self.path) or not _try_move(self._next, self._taken):
@@ -188,18 +210,22 @@ class Mailbox:
         return _read(self._taken, Assignment)
 
     def dropped_workunit(self) -> str:
-        """Return the workunit that is no longer wanted, or "" if there is none."""
+        """Return the workunit that the run has asked the pilot to drop, or "" if there is none."""
         if "drop.json" not in _names_now(self.path):
             return ""
         drop = _read(self.path / "drop.json", Drop)
         return "" if drop is None else drop.workunit
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Deliver the result of a task, and return True.
+        """Deliver the result of a task, and remove the task from the mailbox.
 
         Args:
             workunit: The task.
-            update: Its update, the reason of a failure, or None to have another pilot train it.
+            update: The file with its update, which is moved away; the reason of a failure; or None to have another
+                pilot train the task.
+
+        Returns:
+            True: the result is delivered. (In a pool behind a service it may take several calls.)
         """
         if isinstance(update, Path):
             _deliver(update, self.path / f"{workunit}.h5")
@@ -212,21 +238,22 @@ class Mailbox:
         return True
 
     def forget(self, workunit: str) -> None:
-        """Remove the finished task `workunit` from the mailbox."""
+        """Remove the task in training, and a request to drop it, from the mailbox. `workunit` is not compared."""
         for path in (self._taken, self.path / "drop.json"):
             path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class PoolFolder:
-    """The folder of a pool. All methods except `remove` raise OSError."""
+    """The folder of a pool, for the run and for pilots that share it. All methods except `remove` raise OSError."""
 
     path: Path
     shortest_look_s = 0.02
+    """Seconds between two looks of a pilot into its mailbox soon after a subtask: here a look costs little."""
 
     @classmethod
     def of(cls, run: Path) -> "PoolFolder":
-        """Return the pool in a run's folder."""
+        """Return the pool of the run in this folder. Nothing is created."""
         return cls(run / "pool")
 
     @property
@@ -239,15 +266,22 @@ class PoolFolder:
         return str(self.run)
 
     def file_identity(self, path: str) -> str:
-        """Return a text that changes when the file at this path of the run changes."""
+        """Return a text that identifies the content of a file of the run: its path, size and modification time."""
         source = self.run / path
         found = source.stat()
         return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
 
     def copy(self, path: str, part: Path) -> bool:
-        """Continue the copy of a file of the run; return whether `part` is complete now."""
+        """Copy a file of the run for some seconds, continuing where `part` ends.
+
+        Args:
+            path: The file, relative to the run's folder.
+            part: The copy, to which the next bytes are appended; created if it does not exist.
+
+        Returns:
+            Whether the copy is complete; if not, call again after the next heartbeat.
+        """
         with (self.run / path).open("rb") as source:
-            # Each call copies for some seconds, between two heartbeats.
             source.seek(part.stat().st_size if part.exists() else 0)
             return pour(source, part)
 
@@ -259,18 +293,18 @@ class PoolFolder:
         return Mailbox(self.mailboxes / pilot)
 
     def make(self) -> None:
-        """Create the folder with its parts."""
+        """Create the folder and those inside it, unless they exist."""
         for folder in (self._heartbeats, self.path / "read", self.mailboxes):
             folder.mkdir(parents=True, exist_ok=True)
 
     def read_driver(self) -> Driver | None:
-        """Return the run's notice, or None if there is none yet."""
+        """Return what the run's process has announced to the pilots, or None if there is nothing yet."""
         return _read(self._driver, Driver)
 
     def write_driver(self, driver: Driver) -> None:
-        """Write the run's notice to all pilots."""
+        """Announce the state of the run to all pilots, replacing the last announcement."""
         # Overwrite the old content in place, so that a machine that caches file handles sees the new content. The
-        # length is constant, so that a reader never finds the end of a longer notice after a shorter one.
+        # length is constant, so that a reader never finds the end of a longer text after a shorter one.
         content = msgspec.json.encode(driver).ljust(_DRIVER_BYTES)
         descriptor = regular(self._driver, os.O_WRONLY | os.O_CREAT)
         try:
@@ -279,14 +313,14 @@ class PoolFolder:
             os.close(descriptor)
 
     def ring(self, message: Message) -> None:
-        """Send a pilot's heartbeat; it replaces an unread one."""
+        """Send a pilot's heartbeat to the run; it replaces one that is still unread."""
         with held(self.path, "bell") as heartbeats:
             _write(heartbeats / f"{message.pilot}.json", message)
 
     def rung(self) -> list[Message]:
-        """Remove and return the heartbeats since the last call, by pilot.
+        """Remove and return the heartbeats that arrived since the last call, at most one of each pilot, by name.
 
-        Files that are not heartbeats are removed, too.
+        Files in the folder that are no valid heartbeats are removed, too.
 
         Raises:
             OSError: The folder cannot be used.
@@ -309,18 +343,21 @@ class PoolFolder:
         return messages
 
     def pilots(self) -> list[str]:
-        """Return the pilots that have a mailbox."""
+        """Return the names of the pilots that have a mailbox, sorted."""
         with held(self.path, "desks") as mailboxes:
             return sorted(filter(is_pilot, os.listdir(mailboxes)))
 
     def remove(self, pilot: str) -> None:
-        """Remove a pilot's mailbox, so that it can no longer deliver results."""
+        """Remove a pilot's mailbox, so that it can no longer deliver results; ignore errors."""
         with suppress(OSError), held(self.path, "desks") as mailboxes:
             discard(mailboxes / pilot)
 
 
 def pour(source: IO[bytes], part: Path) -> bool:
-    """Append a source to a file for some seconds; return whether all of it was copied.
+    """Append bytes from a source to a file for at most some seconds (`_POUR_S`).
+
+    Returns:
+        Whether the source has ended; if not, continue with another call.
 
     Raises:
         OSError: A file cannot be read or written, or is too large.
@@ -342,7 +379,7 @@ def pour(source: IO[bytes], part: Path) -> bool:
 
 
 def _names_now(folder: Path) -> list[str]:
-    """Return the names in a folder, changing it first so that network file systems do not answer from a cache."""
+    """Return the names in a folder, after renaming a file in it so that network file systems do not use a cache."""
     one, other = folder / ".look.0", folder / ".look.1"
     if not _try_move(one, other) and not _try_move(other, one):
         with suppress(FileExistsError):  # made by another thread, or a link that must not be followed
@@ -356,7 +393,7 @@ def _write(path: Path, message: msgspec.Struct) -> None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """Return a decoded message, or None if it is missing or invalid."""
+    """Return the message in a file, or None if the file is missing, no regular file or invalid."""
     try:
         return msgspec.json.decode(read_some(path, _MOST_BYTES + 1), type=kind)
     except (FileNotFoundError, NotRegular, ValueError, RecursionError):  # also bytes that are no UTF-8
@@ -364,7 +401,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def read_some(path: Path, most_bytes: int) -> bytes:
-    """Read the beginning of a regular file.
+    """Return at most the first `most_bytes` bytes of a regular file; a link or a pipe is never followed or read.
 
     Raises:
         OSError: The file cannot be read, or is not a regular file.
@@ -374,7 +411,7 @@ def read_some(path: Path, most_bytes: int) -> bytes:
 
 
 def _deliver(update: Path, target: Path) -> None:
-    """Move an update. From another disk, copy it; it gets its name once it is complete."""
+    """Move an update to its place, where it appears only when it is complete; from another disk it is copied first."""
     try:
         update.rename(target)
     except OSError as error:

@@ -1,6 +1,8 @@
 """A pilot takes tasks from its mailbox, trains them in a worker process, and delivers the results.
 
-It keeps sending heartbeats meanwhile.
+All of it happens in small steps (`Pilot.step`), because a pilot must send a heartbeat several times per lease: files
+are fetched for some seconds at a time, and a shared folder that is unavailable is tried again later. A pilot that is
+killed loses only the training of its present task: the run gives the task to another pilot once the lease has expired.
 """
 
 import errno
@@ -22,7 +24,7 @@ from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, OUTPU
 _FILES = frozenset({*INPUT_FILES, FROZEN_FILE}) - {DESCRIPTION_FILE}
 """The files of a subtask without its description, by their names in its slot."""
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
-"""Errors of a shared file that waiting does not resolve."""
+"""Errors of a shared file that do not go away by waiting: the task fails."""
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
 _EAGER_S = 0.5
@@ -30,23 +32,26 @@ _EAGER_S = 0.5
 
 
 class Worker(Protocol):
-    """The interface of the process that trains."""
+    """The interface of a worker process that trains one workunit at a time."""
 
     @property
     def ready(self) -> bool:
-        """Whether it can start a workunit."""
+        """Whether the process has started up, and so can train a workunit."""
         ...
 
     def train(self, workunit: str, folder: Path) -> None:
-        """Start training the workunit in a folder."""
+        """Start to train the workunit whose files are in a folder."""
         ...
 
     def send(self, **command: Any) -> None:
-        """Send a command of vcdl.client.worker."""
+        """Send the process a command of vcdl.client.worker, such as `do="finish"`."""
         ...
 
     def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
-        """Wait for events of vcdl.client.worker; `{"event": "died", "how": …}` after the worker's end.
+        """Wait for events, at most `timeout_s` seconds, and start another process if this one has died.
+
+        Returns:
+            Events of vcdl.client.worker; the last one is `{"event": "died", "how": …}` if the process has died.
 
         Raises:
             GridError: No worker can be started.
@@ -55,9 +60,9 @@ class Worker(Protocol):
 
 
 class PilotMailbox(Protocol):
-    """The pilot's side of its mailbox.
+    """The pilot's side of its mailbox, as `vcdl.pool.mailboxes.Mailbox` describes it.
 
-    Calls raise OSError; FileNotFoundError means that the run has given the pilot up.
+    Calls raise OSError. FileNotFoundError means that the mailbox does not exist: the run has given the pilot up.
     """
 
     def make(self) -> None: ...
@@ -68,10 +73,10 @@ class PilotMailbox(Protocol):
 
 
 class SharedPool(Protocol):
-    """A pilot's access to its pool: a folder, or a service. All calls raise OSError."""
+    """A pilot's access to its pool, through a folder (`PoolFolder`) or a service. All calls raise OSError."""
 
     shortest_look_s: float
-    """Seconds between two reads of a mailbox soon after a subtask."""
+    """Seconds between two looks into the mailbox soon after a subtask."""
 
     @property
     def where(self) -> str: ...
@@ -84,27 +89,33 @@ class SharedPool(Protocol):
 
 @dataclass
 class Pilot:
-    """One pilot of a pool. Call `step` until it returns False."""
+    """A pilot of a pool. Call `step` until it returns False; `leave` makes that happen soon.
+
+    A task is first fetched (`_lacks` is not None), then trained by the worker, and then its result is delivered
+    (`_ending` is not None) before the next one is taken.
+    """
 
     name: str
     pool: SharedPool
     worker: Worker
     scratch: Path
-    """A folder on this machine, for the files of the task and those that are kept for the next ones."""
+    """A folder on this machine: `slot` has the files of the present task, `kept` those that later tasks need, too."""
     idle_s: float
-    """Seconds without a sign that a process drives the run, after which the pilot leaves."""
+    """Seconds without a heartbeat of the run after which the pilot leaves."""
     say: Callable[[str], None]
+    """Shows a message to the user."""
     clock: Callable[[], float] = time.monotonic
+    """Returns the present time in seconds."""
     why_left: str = ""
-    """Why it left without being asked to, or an empty string if it was asked to or the job is over."""
+    """Why the pilot left of its own accord, or an empty string if it was asked to or the job is over."""
     is_over: bool = False
-    """Whether the job is over."""
+    """Whether the run has announced that the job is over."""
     _task: Assignment | None = None
     _lacks: dict[str, str] | None = None
-    """Name → path of the files that are still to be fetched, as in `Assignment.files`, or None if the worker has the
-    task."""
+    """Name → path, as in `Assignment.files`, of the task's files that are still to be fetched; None if the worker has
+    the task, or there is none."""
     _newest: Driver | None = None
-    """The run's offer of newest weights when all of the task's files were fetched."""
+    """The announcement whose newest weights the task will start from, or None before the task's files are complete."""
     _fraction: float = 0.0
     _bytes_down: int = 0
     _is_leaving: bool = False
@@ -115,17 +126,20 @@ class Pilot:
     _reads_driver_at_s: float = 0.0
     _driver: Driver | None = None
     _heard_s: float | None = None
-    """When the run's notice last changed, or None if it was not read yet."""
+    """When the run's heartbeat last changed, in seconds on `clock`, or None before the first look."""
     _ending: Callable[[], bool] | None = None
-    """A function that delivers the task's result, kept until the shared folder can be written again, or None if there
-    is none."""
+    """Delivers the last task's result, and returns whether it is complete; called until it does. None if no result is
+    waiting."""
     _tries: Attempts = field(init=False)
 
     def __post_init__(self) -> None:
         self._tries = Attempts(Backoff(0.5, 30.0), self.clock)
 
     def leave(self) -> None:
-        """Deliver what is trained, and leave."""
+        """Ask the pilot to leave: it ends its training early, and further steps deliver what is trained.
+
+        A task whose files are still being fetched is given back to the run.
+        """
         self._is_leaving = True
         if self._lacks is not None:
             self._is_over(None)
@@ -133,13 +147,21 @@ class Pilot:
             self.worker.send(do="finish")
 
     def step(self, timeout_s: float) -> bool:
-        """Do what is due, waiting up to `timeout_s`; return False once the pilot has left.
+        """Handle the worker's events and do what is due: fetch, deliver, look for tasks, send a heartbeat.
+
+        If the shared folder is unavailable, that is reported and tried again later, with growing pauses.
+
+        Args:
+            timeout_s: Most seconds to wait for events.
+
+        Returns:
+            False once the pilot has left; `why_left` then has the reason.
 
         Raises:
             GridError: No worker can be started.
         """
         if (self._lacks is not None or self._ending is not None) and self._tries.why is None:
-            # Something waits to be copied or delivered: the pilot must not wait for its worker's events.
+            # Do not wait for the worker's events while there is something to fetch or to deliver.
             timeout_s = 0.0
         elif self._task is None and self.clock() < self._is_eager_until_s:
             timeout_s = min(timeout_s, self.pool.shortest_look_s)
@@ -173,7 +195,7 @@ class Pilot:
                 self._task = None
 
     def _stop(self) -> None:
-        """Stop the task without a result."""
+        """Stop the present task without a result: its training is lost."""
         if self._lacks is not None:
             self._task = self._lacks = None
         else:
@@ -207,7 +229,7 @@ class Pilot:
         return not self._is_leaving or self._task is not None or self._ending is not None or self._farewell()
 
     def _look_s(self, now_s: float) -> float:
-        """Return the time until the next look at the mailbox."""
+        """Return the seconds until the next look into the mailbox: fewer soon after a subtask."""
         if self._driver is None or now_s < self._is_eager_until_s:
             return self.pool.shortest_look_s
         return max(self.pool.shortest_look_s, self._driver.look_s)
@@ -249,7 +271,7 @@ class Pilot:
             self._arrive()
 
     def _arrive(self) -> None:
-        """Create a mailbox: at the start, and after the run has given this pilot up."""
+        """Create the pilot's mailbox, at its start and after the run has removed it; drop a task from before."""
         if self._task is not None:
             self._forget("the run has given this pilot up, and has the subtask trained by another")
         self.pool.mailbox(self.name).make()
@@ -296,16 +318,27 @@ class Pilot:
 
     def _begin(self, task: Assignment) -> None:
         slot = self.scratch / "slot"
-        # These are files of the last task. A checkpoint among them would not match the new description.
+        # Remove the files of the last task: a checkpoint among them would not match the new description.
         shutil.rmtree(slot, ignore_errors=True)
         self._task, self._lacks, self._newest = task, dict(task.files), None
         self._fraction, self._bytes_down, self._rings_at_s = 0.0, 0, 0.0
-        for name, path in task.files.items():  # whoever writes these paths could have any file of this user replaced
+        # Check names and paths: otherwise whoever can write to the mailbox could have any file of this user replaced.
+        for name, path in task.files.items():
             if name not in _FILES or not FETCHED.fullmatch(path):
                 self._is_over(f"the task names a file that no subtask has: {name[:80]!a} from {path[:80]!a}")
 
     def _fetch(self, task: Assignment, lacks: dict[str, str]) -> None:
-        """Fetch the task's missing files for some seconds, and start training once none is missing."""
+        """Fetch the task's missing files for some seconds, and start its training once none is missing.
+
+        If the disk of this machine is full, the pilot leaves; if a file can never be fetched, the task fails.
+
+        Args:
+            task: The task.
+            lacks: The files that are missing; each is removed from this dictionary once it is complete.
+
+        Raises:
+            OSError: The shared folder is unavailable; call again later.
+        """
         slot = self.scratch / "slot"
         try:
             slot.mkdir(exist_ok=True)
@@ -313,42 +346,54 @@ class Pilot:
                 name, path = next(iter(lacks.items()))
                 if not self._fetch_file(path, slot / name):
                     return
-                # Removed one by one, so that the next call continues with the file that was interrupted.
+                # Remove the files one by one, so that the next call continues with the one that was interrupted.
                 del lacks[name]
             (slot / DESCRIPTION_FILE).write_text(task.description)
             if not self._fetch_newest(task, slot):
                 return
         except OSError as error:
-            # A fault of this machine ends the task or the pilot. For a fault of the shared folder the pilot waits,
-            # because it affects all pilots.
+            # An error of this machine ends the task or the pilot, since other pilots can train. An error of the shared
+            # folder affects all pilots, so this one waits.
             is_here = str(error.filename).startswith(str(self.scratch))
             if error.errno in DISK_FULL and (is_here or error.filename is None):
                 self._leave_for_want_of_room()
             elif is_here or error.errno in _LASTING:
                 self._is_over(f"{error.filename}: {error.strerror or error}")
             else:
-                raise  # the shared folder is away for a while; the task continues once it is back
+                raise  # `step` tries again later
             return
         self._lacks, self._rings_at_s = None, 0.0
         self.worker.train(task.workunit, slot)
 
     def _fetch_file(self, path: str, target: Path) -> bool:
-        """Continue to fetch a file of the run, or link the cached one; return whether it is complete."""
-        # Identify the file by path, size and time, which change with the content: model and shards are fetched once for
-        # all tasks.
+        """Put a file of the run at `target`, from this machine's cache if it is there; else copy it for some seconds.
+
+        Returns:
+            Whether the file is complete; if not, call again.
+        """
+        # Cache a file by path, size and modification time, which change with its content: so model and shards are
+        # fetched once for all tasks.
         kept = self.scratch / "kept" / hashlib.sha256(self.pool.file_identity(path).encode()).hexdigest()
         if not kept.exists():
             if not self._copy(path, kept.with_suffix(".part")):
                 return False
             kept.with_suffix(".part").replace(kept)
         if target.name == PARAMS_FILE:
-            kept.replace(target)  # hardly ever needed again
+            kept.replace(target)  # do not cache weights: the next task almost always has newer ones
         else:
             os.link(kept, target)
         return True
 
     def _copy(self, path: str, part: Path) -> bool:
-        """Continue an interrupted copy of a file, after removing parts of others; return whether it is complete."""
+        """Copy a file for some seconds, continuing an interrupted copy, and remove the partial copies of other files.
+
+        Args:
+            path: The file, relative to the run's folder.
+            part: The partial copy.
+
+        Returns:
+            Whether the copy is complete.
+        """
         part.parent.mkdir(exist_ok=True)
         if not part.exists():
             for other in part.parent.glob("*.part"):
@@ -361,12 +406,16 @@ class Pilot:
             self._bytes_down += part.stat().st_size - before_bytes
 
     def _fetch_newest(self, task: Assignment, slot: Path) -> bool:
-        """Have the worker start from the newest weights if they are offered.
+        """Copy the newest weights into the slot if they are newer than the task's, so that the worker starts from them.
+
+        Args:
+            task: The task.
+            slot: The folder with its files.
 
         Returns:
-            Whether they are complete, or not needed.
+            False if the copy is not complete yet: call again. True if it is, or if it is not needed.
         """
-        # Use one offer for the whole copy, although the run may publish newer weights during the copy.
+        # Copy the weights of one announcement to the end, although the run may publish newer ones meanwhile.
         driver = self._newest = self._newest or self.pool.read_driver()
         if driver is None or not FETCHED.fullmatch(driver.newest_params):
             return True
@@ -383,6 +432,6 @@ class Pilot:
         except FileNotFoundError:  # newer weights replaced it: start from the task's own weights
             return True
         part.replace(slot / NEWEST_FILE)
-        # Write the version last: its existence means that the weights' file is complete.
+        # Write the version last: its file means that the one with the weights is complete.
         (slot / VERSION_FILE).write_text(str(driver.newest_version))
         return True

@@ -1,4 +1,4 @@
-"""The worker process of a pilot, which is restarted when it dies."""
+"""Keep a pilot's worker process running: start another one when it dies."""
 
 import selectors
 from collections.abc import Sequence
@@ -10,19 +10,22 @@ from vcdl.local.worker_process import WorkerProcess
 from vcdl.run.failure import how_it_died
 
 _START_ATTEMPTS = 3
-"""Processes that may die in a row before one is ready, because after that none will ever be."""
+"""Processes that may die in a row before one of them is ready: after that the next ones would die, too."""
 
 
 class PilotWorker:
-    """A worker process and its successors; `close` leaves none behind."""
+    """A worker process that `wait` replaces by another one when it dies. Call `close` at the end."""
 
     def __init__(self, threads: int, log: Path, *, allows_code: bool = False) -> None:
-        """Start a worker.
+        """Start the first process, without waiting until it is ready.
 
         Args:
             threads: Threads that it may use.
             log: The file for its output.
             allows_code: Whether it may run the code of a job.
+
+        Raises:
+            GridError: The process cannot be started.
         """
         self._allows_code = allows_code
         self._threads = threads
@@ -32,22 +35,28 @@ class PilotWorker:
 
     @property
     def ready(self) -> bool:
-        """Whether it can start a workunit."""
+        """Whether the present process has started up, and so can train a workunit."""
         return self._process.ready
 
     def train(self, workunit: str, folder: Path) -> None:
-        """Start training a workunit whose files are in `folder`; `wait` returns its events."""
+        """Have the process train the workunit whose files are in `folder`; `wait` returns its events."""
         self._process.train(workunit, folder)
 
     def send(self, **command: Any) -> None:
-        """Send a command of vcdl.client.worker."""
+        """Send the process a command of vcdl.client.worker, such as `do="finish"`."""
         self._process.send(**command)
 
     def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
-        """Wait for its events.
+        """Wait for events of the process, and start another one if it has died.
+
+        Args:
+            timeout_s: Most seconds to wait.
+
+        Returns:
+            The events of vcdl.client.worker; the last one is `{"event": "died", "how": …}` if the process has died.
 
         Raises:
-            GridError: No worker can be started.
+            GridError: No worker can be started, or several died before they were ready.
         """
         with selectors.DefaultSelector() as selector:
             selector.register(self._process, selectors.EVENT_READ)
@@ -73,7 +82,11 @@ class PilotWorker:
         return process
 
     def _replace(self) -> str:
-        """Start another worker; return how the old one died."""
+        """Start another process, and return how the old one died.
+
+        Raises:
+            GridError: `_START_ATTEMPTS` processes in a row died before they were ready, or none can be started.
+        """
         if not self._process.ready:
             self._deaths += 1
         how = how_it_died(self._process.kill())

@@ -1,7 +1,7 @@
-"""Batch queues by their commands, and scripts that submit a pilot, to be edited.
+"""Control batch queues by their own commands, and write scripts that start a pilot in a queue, for users to edit.
 
-`keep` keeps a number of pilots in a queue, and cancels them when it ends. It recognises them, even after a kill, by a
-name that is derived from the run's folder.
+A run's pilots have one name in the queue, which is derived from the run's folder. So `vcdl pool up` recognises them
+even after it was killed.
 """
 
 import hashlib
@@ -17,25 +17,29 @@ from pathlib import Path
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
 
 _TIMEOUT_S = 60.0
-"""Longest wait for a command of a queue, in seconds, since a busy one answers slowly."""
+"""Seconds to wait for a command of a queue, since a busy one answers slowly."""
 _NOTICE_S = 120
-"""Seconds between a queue's signal and its kill, enough to upload what is trained."""
+"""Seconds between the signal by which a queue ends a pilot and its kill, enough to upload what is trained."""
 
 
 @dataclass(frozen=True)
 class BatchQueue:
-    """One kind of batch queue."""
+    """A kind of batch queue, with the commands that control one run's pilots in it."""
 
     name: str
     submit: Sequence[str]
-    """The command that submits one pilot; `{name}` and `{script}` are replaced."""
+    """The command that submits one pilot. In all commands `{name}` stands for the pilots' name and `{script}` for the
+    script."""
     show: Sequence[str]
-    """The command that prints a line for each pilot in the queue."""
+    """The command that prints one word for each of the run's pilots in the queue."""
     cancel: Sequence[str]
-    """The command that cancels all pilots."""
+    """The command that cancels all of the run's pilots."""
 
     def count(self, name: str) -> int:
-        """Return the number of pilots that wait or run.
+        """Return the number of a run's pilots that wait in the queue or run.
+
+        Args:
+            name: The pilots' name in the queue (`queue_name`).
 
         Raises:
             GridError: The queue's command failed.
@@ -43,16 +47,21 @@ class BatchQueue:
         return len(self._call(self.show, name).split())
 
     def add(self, name: str, script: Path, missing: int) -> None:
-        """Submit pilots.
+        """Submit pilots, one after the other.
+
+        Args:
+            name: The pilots' name in the queue (`queue_name`).
+            script: The script that starts a pilot.
+            missing: Number of pilots to submit.
 
         Raises:
-            GridError: The queue's command failed.
+            GridError: The queue's command failed; the pilots before it were submitted.
         """
         for _ in range(missing):
             self._call(self.submit, name, script)
 
     def remove(self, name: str) -> None:
-        """Cancel all pilots.
+        """Cancel all pilots of a run, waiting and running ones; `name` is their name in the queue (`queue_name`).
 
         Raises:
             GridError: The queue's command failed.
@@ -93,7 +102,7 @@ QUEUES = {queue.name: queue for queue in (SLURM, HTCONDOR)}
 
 
 def queue_name(run: Path) -> str:
-    """Return the name of a run's pilots in a queue."""
+    """Return the name of a run's pilots in a queue: `vcdl-RUN-DIGEST`, which differs for each folder."""
     # Two runs of the same name in two folders must not count, or cancel, each other's pilots.
     digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
     plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower())[:40].strip("-")
@@ -101,10 +110,14 @@ def queue_name(run: Path) -> str:
 
 
 def script(kind: str, run: Path) -> str:
-    """Return the script of a kind of queue for a run's pilots.
+    """Return the text of a script that starts a pilot of a run in a batch queue, for users to edit.
+
+    Args:
+        kind: One of SCRIPTS.
+        run: The run's folder.
 
     Raises:
-        RunFolderError: The queue cannot handle the folder's path.
+        RunFolderError: The folder's path contains a character that cannot be printed, such as a line break.
     """
     run = run.resolve()
     if not str(run).isprintable():

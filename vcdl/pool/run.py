@@ -1,4 +1,4 @@
-"""The driver of a run over a pool: the same loop as on this machine, over pilots that register on their own."""
+"""Drive a run over a pool: the same loop as on one machine, with pilots as workers, which come and go."""
 
 from vcdl.journal.events import StopReason
 from vcdl.journal.observer import RunObserver
@@ -13,7 +13,16 @@ _PUBLISHED_EVERY_S = 1.0
 
 
 def run_over_pilots(folder: RunFolder, observer: RunObserver) -> StopReason | None:
-    """Run the job of a folder with pilots, as `run_over` does."""
-    # A task waits in a mailbox for at most one time limit, and is trained for at most another.
+    """Train a run with pilots until it ends or is interrupted. The caller holds the folder's RunLock.
+
+    Args:
+        folder: The run.
+        observer: Called for each event.
+
+    Returns:
+        Why the run ended, or None if it was interrupted.
+    """
+    # Keep published weights for two time limits: a task waits in a mailbox for at most one, and is trained for at most
+    # another.
     keeps_s = 2 * read_frozen(folder).grid.timeout_s
     return run_over(folder, observer, PoolGrid, Publishing(_PUBLISHED_EVERY_S, keeps_s))

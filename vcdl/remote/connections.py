@@ -1,4 +1,4 @@
-"""Store the addresses and tokens of services by name, in one file that only its owner may read."""
+"""Store the addresses and tokens of services by name, in a file that only the user may read."""
 
 import json
 import os
@@ -13,25 +13,27 @@ from vcdl.files.atomic import atomic_write, keep_first
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _PAGE = re.compile(r"/((jobs|api)(/.*)?|login|hosts|server|fleets)?/?$")
-"""The end of the path of a service's page or request; before it is the service's own path."""
+"""Matches the end of the path in the URL of a service's page or request, so that what is left is the service's path."""
 
 
 @dataclass(frozen=True)
 class ServiceConnection:
-    """A service and the token for it."""
+    """A service that the user has logged in to, with the token for it."""
 
     name: str
+    """Name by which `--server` refers to the service."""
     url: str
+    """Address of the service, without a slash at its end."""
     token: str
 
 
 def connections_file() -> Path:
-    """Return `vcdl/connections.json` in XDG_CONFIG_HOME, by default `~/.config`."""
+    """Return the path of the file with the connections: `vcdl/connections.json` in XDG_CONFIG_HOME or `~/.config`."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "vcdl" / "connections.json"
 
 
 def check_url(url: str) -> str:
-    """Return a service's address without a slash at its end.
+    """Check that a token may be sent to an address, and return the address without a slash at its end.
 
     Raises:
         JobError: The URL is not a service's address, or a token would be sent to it without encryption.
@@ -49,20 +51,20 @@ def check_url(url: str) -> str:
 
 
 def service_of(url: str) -> str:
-    """Return a service's address, given the URL of one of its pages; return any other URL unchanged."""
+    """Return the address of a service from the URL of one of its pages; return any other URL without its query."""
     parts = urlsplit(url)
     return parts._replace(path=_PAGE.sub("", parts.path), query="", fragment="").geturl()
 
 
 def keep_connection(connection: ServiceConnection) -> Path:
-    """Store a connection under its name, and return the file.
+    """Store a connection under its name, replacing an older one of that name, and return the path of the file.
 
     Raises:
         RunFolderError: The file cannot be written.
         JobError: The file cannot be read.
     """
     path = connections_file()
-    # Read again right before it is written: another `vcdl login` may have added one.
+    # Read the file right before it is written, because another `vcdl login` may have added a connection.
     known = {**_read(path), connection.name: {"url": connection.url, "token": connection.token}}
     with folder_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +74,7 @@ def keep_connection(connection: ServiceConnection) -> Path:
 
 
 def connection_of(name: str) -> ServiceConnection:
-    """Return the connection of a name.
+    """Return the connection that `vcdl login` has stored under a name.
 
     Raises:
         JobError: `vcdl login` has stored none of that name, or the file cannot be read.
@@ -82,20 +84,20 @@ def connection_of(name: str) -> ServiceConnection:
         raise JobError(
             f"there is no service {name!r} ({', '.join(known) or 'none is known'}): `vcdl login URL` adds one"
         )
-    # Checked again, because the file can be edited, and a token must never be sent unencrypted.
+    # Check the address again, because the file may have been edited, and a token must never be sent unencrypted.
     return ServiceConnection(name, check_url(known[name]["url"]), known[name]["token"])
 
 
 def machine_key() -> str:
-    """Return the secret that proves to services that a pilot belongs to this machine.
+    """Return the secret by which services recognise the pilots of this machine; the first call creates and stores it.
 
     Raises:
         RunFolderError: The secret cannot be read or stored.
     """
     path = connections_file().with_name("machine.key")
     with folder_errors(path):
-        # Made once and kept, because services recognise the machine's pilots by it. The first one is kept, as a batch
-        # queue may start several pilots at the same time.
+        # Keep the secret of whichever pilot stores one first: a batch queue may start several at the same time, and all
+        # pilots of a machine must have the same.
         path.parent.mkdir(parents=True, exist_ok=True)
         return keep_first(path, secrets.token_hex(32).encode()).decode()
 

@@ -1,4 +1,4 @@
-"""Follow a job of a service until it ends or pauses; the service computes its figures and sentences."""
+"""Show a job of a service until it ends or pauses. The service computes the figures and sentences that are shown."""
 
 import math
 import time
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _EVERY_S = 1.0
-"""Seconds between two requests for the job's state, so that a follower costs the service little."""
+"""Seconds between two requests for the job's state, so that each client costs the service little."""
 _AWAY_S = 600.0
-"""Seconds for which a service may be unreachable before following gives up, so that an upgrade does not end it."""
+"""Seconds for which a service may be unreachable before `follow` gives up, so that an upgrade does not end it."""
 OVER = ("finished", "failed", "paused", "killed")
 
 Show = Callable[[dict[str, Any], list[str]], None]
-"""Called with the fields of a job, and the new lines to show."""
+"""Shows a job: called with the job's fields, as the service returns them, and the new lines of its feed."""
 
 
 def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: float = math.inf) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: 
     Args:
         client: The service.
         name: The job.
-        stream: Where to show it; None: nowhere.
-        timeout_s: Most seconds to follow.
+        stream: Where to show the job, a terminal or a file; None to show nothing and only wait.
+        timeout_s: Most seconds to wait.
 
     Raises:
         VcdlError: The job was given up, or the service stays unreachable.
@@ -40,7 +40,7 @@ def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: 
         while True:
             job = _present(client, name)
             feed = [(line["time_s"], line["words"]) for line in job.get("feed", ())]
-            is_old = not state and job["state"] != "beginning"  # earlier lines are not shown
+            is_old = not state and job["state"] != "beginning"  # show no lines from before this call
             show(job, [] if is_old else [words for time_s, words in feed if (time_s, words) not in said])
             said, state = {*said, *feed}, job["state"]
             if state == "failed":
@@ -48,19 +48,19 @@ def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: 
                 raise VcdlError(str(job.get("error") or why))
             if state in OVER:
                 return job
-            # After the check of the state, so that a job that has ended is not reported as a time-out.
+            # Check the time after the state, so that a job that has just ended is not reported as a time-out.
             if time.monotonic() >= end_s:
                 raise TimeoutError(f"{name} is {state} after {timeout_s:g} s; it continues")
             time.sleep(_EVERY_S)
 
 
 def _present(client: ServiceClient, name: str) -> dict[str, Any]:
-    """Return the fields of a job, waiting for a service that is being restarted."""
+    """Return the fields of a job, retrying for `_AWAY_S` seconds while the service is unreachable."""
     end_s = time.monotonic() + _AWAY_S
     while True:
         try:
             return client.job(name)
-        # No pause here, because the client itself waits between its tries.
+        # Do not sleep here: the client itself waits between its attempts.
         except GridUnavailable:
             if time.monotonic() >= end_s:
                 raise

@@ -1,6 +1,6 @@
-"""Prepare a job for sending: its keys, and the files that they name.
+"""Prepare a job for sending to a service: its keys, and the files that they name.
 
-A model's Python function runs here; no code is sent.
+No code is sent: a model's Python function is called on this machine, and the model that it returns is sent.
 """
 
 import hashlib
@@ -18,28 +18,29 @@ from vcdl.yaml_schema.file_kind import JOB
 from vcdl.yaml_schema.reading import read_document, replace_key
 
 CHUNK_BYTES = 8 << 20
-"""Bytes of the largest chunk that a service accepts."""
+"""Bytes of a chunk, the most that a service accepts."""
 _BUILT_HERE = ("python", "hub")
-"""Prefixes of the keys of models that are built on this machine before they are sent."""
+"""Prefixes of the keys of `model` that are replaced by the model that was built on this machine."""
 
 
 @dataclass(frozen=True)
 class ParcelFile:
-    """A file of a job."""
+    """A file of a job, as it is sent in chunks."""
 
     name: str
-    """Name of the file in the job."""
+    """Name by which the job refers to the file."""
     path: Path
+    """The file on this machine."""
     chunks: tuple[str, ...]
-    """SHA-256 of each chunk."""
+    """SHA-256 of each chunk, in order."""
     size_bytes: int
 
     @classmethod
     def of(cls, name: str, path: Path) -> "ParcelFile":
-        """Compute the digests of a file's chunks.
+        """Read a whole file and compute the digests of its chunks.
 
         Args:
-            name: Name of the file in the job.
+            name: Name by which the job refers to the file.
             path: The file.
 
         Raises:
@@ -49,13 +50,13 @@ class ParcelFile:
         return cls(name, path, tuple(digest for digest, _ in pieces), sum(size for _, size in pieces))
 
     def read(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each chunk with its digest.
+        """Yield the digest and the content of each chunk, in order.
 
         Raises:
             FileUnavailable: The file cannot be read.
-            JobError: The file changes meanwhile.
+            JobError: The file has changed since its digests were computed.
         """
-        # Hashed again, because another program may have written to the file since it was first read.
+        # Compute the digests again, because another program may have written to the file since.
         for digest, piece in zip(self.chunks, _pieces(self.path), strict=False):
             if hashlib.sha256(piece).hexdigest() != digest:
                 raise JobError(f"{self.path} changes while it is sent: submit again")
@@ -64,7 +65,7 @@ class ParcelFile:
 
 @dataclass(frozen=True)
 class Parcel:
-    """A job and its files."""
+    """A job in the form in which a service accepts it: its keys and its files."""
 
     job: str
     """Keys of the job file, as JSON."""
@@ -73,16 +74,18 @@ class Parcel:
 
 @contextmanager
 def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]:
-    """Yield the parcel of a job file, whose files exist until the end of the block.
+    """Check a job file, build its model if it comes from a function or a preset, and yield the parcel to send.
+
+    The parcel's files exist until the end of the block: a model that was built is in a temporary folder.
 
     Args:
         job_file: The job file.
-        overrides: Settings that replace those of the file, as `section.key=value`.
+        overrides: Settings KEY=VALUE that replace keys of the job file.
 
     Raises:
-        JobError: The job is wrong, or cannot be sent.
-        ModelError: Its model cannot be built here.
-        FileUnavailable: One of its files cannot be read.
+        JobError: The job is invalid, or refers to something that cannot be sent.
+        ModelError: The job's model cannot be built here.
+        FileUnavailable: A file of the job cannot be read.
     """
     job = load_job(job_file, overrides)
     if job.model.from_run is not None or job.data.from_ is not None:
@@ -90,7 +93,8 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
         raise JobError(f"{key} names a run or data here, which is not sent: give `model > keras` or `data > npz`")
     if job.model.code is not None:
         raise JobError("model > code: a service runs no code of yours: train it with `vcdl run` or `vcdl pool`")
-    # The document and not the checked job, so that the service's defaults apply to keys that the file leaves out.
+    # Send the keys of the file and not those of the checked job, so that the service's own defaults apply to keys that
+    # the file leaves out.
     document = read_document(job_file, JOB)
     for setting in overrides:
         replace_key(document, setting)
@@ -111,12 +115,13 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
         folder: Where a built model is written.
     """
     if job.model.python is not None or job.model.hub is not None:
-        # The function's keys are removed, because it was called here and its result is sent.
+        # Remove the keys of the function or preset: the model that it gave is sent instead.
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}
         values["model"]["keras"] = "model.keras"
         path, drawn_layers = _build_model(job, folder)
         if drawn_layers and job.model.lora is not None and job.model.train is None:
-            values["model"]["train"] = list(drawn_layers)  # the service cannot see which weights the preset lacked
+            # Name these layers, because the service cannot see which weights the preset lacked.
+            values["model"]["train"] = list(drawn_layers)
         yield "model.keras", path
     for section, key, name in (
         ("model", "keras_json", "model.json"),
@@ -132,13 +137,17 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
 
 
 def _build_model(job: Job, folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Build the model of a submitter's function or preset.
+    """Build the model of a job's function or preset, for the job's data, and write it as model.keras.
+
+    Args:
+        job: The checked job.
+        folder: Where the file is written.
 
     Returns:
-        Its file, and the names of the layers that its preset has no weights for.
+        The file; and the names of the layers for which the preset has no weights, so that they start from random ones.
 
     Raises:
-        ModelError: It cannot be built.
+        ModelError: The model cannot be built.
     """
     from vcdl.data import facts_of
     from vcdl.models.hub import preset_model

@@ -1,7 +1,7 @@
 """Reach a pool's folder from a pilot on another machine, through a service, with one request per operation.
 
-While the service is unreachable, calls raise OSError, as they do for a shared folder that is. The pilot waits and
-retries.
+While the service is unreachable, calls raise OSError, as calls do for an unreachable shared folder: the pilot waits and
+tries again. A repeated request does no harm, because it names its workunit (vcdl.web.pilots).
 """
 
 import errno
@@ -22,18 +22,18 @@ from vcdl.pool.mailboxes import Assignment, Driver, Message, pour
 from vcdl.remote.service_client import ServiceClient, ServiceRefuses
 
 _PIECE_BYTES = 1 << 20
-"""Most bytes of a request's body, which is a limit of the service (vcdl.web.guard)."""
+"""Bytes of a piece of an update: the service accepts no larger body of a request (vcdl.web.guard)."""
 _SEND_S = 5.0
-"""Seconds for which one call sends pieces of an update, since the pilot must send its heartbeat in between."""
+"""Seconds after which a call stops to send pieces of an update, because the pilot must send a heartbeat."""
 
 
 class ServiceAway(OSError):
-    """The service did not carry out a request."""
+    """A request failed and may be repeated later: no answer, an error of the service, or an unreadable answer."""
 
 
 @contextmanager
 def _understood(pool: "RemotePool") -> Iterator[None]:
-    """Raise ServiceAway for an answer without the expected fields: another version or program has answered."""
+    """Raise ServiceAway if the block cannot read an answer: another version or another program has sent it."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -42,49 +42,52 @@ def _understood(pool: "RemotePool") -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RemotePool:
-    """The pool of a service's run.
+    """A pool that is reached through a service, a `SharedPool` for pilots.
 
-    All calls raise OSError, and VcdlError for a token without access.
+    All calls raise OSError if the service does not carry them out, and ServiceRefuses for a token without access.
     """
 
     client: ServiceClient
     run: str
-    """The job's name there."""
+    """Name of the job at the service."""
     shortest_look_s = 0.5
-    """Least seconds between two checks for a task: longer than for a shared folder, since each check is a request."""
+    """Seconds between two looks into the mailbox soon after a subtask: more than in a folder, as each is a request."""
 
     @property
     def where(self) -> str:
         return f"{self.run} at {self.client.name}"
 
     def read_driver(self) -> Driver | None:
-        """Return the run's notice; None if there is none yet."""
+        """Return what the run's process has announced to the pilots, or None if there is nothing yet."""
         with _understood(self):
             return msgspec.convert(self.ask("GET", "driver")["driver"], Driver | None)
 
     def ring(self, message: Message) -> None:
-        """Send a pilot's heartbeat."""
+        """Send a pilot's heartbeat to the run."""
         self.ask("PUT", f"heartbeats/{message.pilot}", msgspec.to_builtins(message))
 
     def mailbox(self, pilot: str) -> "RemoteMailbox":
         return RemoteMailbox(self, pilot)
 
     def file_identity(self, path: str) -> str:
-        """Return a text that changes when the file at this path of the run changes."""
+        """Return a text that identifies the content of a file of the run, from the service's ETag."""
         with self._open(path, "0-0") as answer:
             return f"{self.where}\0{path}\0{answer.headers.get('etag')}"
 
     def copy(self, path: str, part: Path) -> bool:
-        """Continue the copy of a file of the run, and return whether the copy is complete now.
+        """Copy a file of the run for some seconds, continuing where `part` ends.
 
         Args:
-            path: The file's path in the run.
-            part: The copy, which may contain the file's beginning.
+            path: The file, relative to the run's folder.
+            part: The copy, to which the next bytes are appended; created if it does not exist.
+
+        Returns:
+            Whether the copy is complete; if not, call again after the next heartbeat.
         """
         begin = part.stat().st_size if part.exists() else 0
-        # The last byte that is here is requested again, because a request behind the end of a file would be refused.
+        # Request the last byte of the copy again, because a request beyond the end of a complete file would be refused.
         with self._open(path, f"{max(0, begin - 1)}-") as answer:
-            # The answer is the whole file: a proxy ignored the range, or the copy is longer than the file.
+            # Start over if the answer is the whole file: a proxy ignored the range, or the copy is longer than it.
             if answer.status != HTTPStatus.PARTIAL_CONTENT:
                 part.unlink(missing_ok=True)
             elif begin:
@@ -92,7 +95,7 @@ class RemotePool:
             if not pour(answer, part):
                 return False
             size = answer.headers.get("content-range", "").rpartition("/")[2] or answer.headers.get("content-length")
-        # To urllib, a connection that ends early looks like the end of the file.
+        # Compare the size, because urllib takes a connection that ends early for the end of the file.
         if str(part.stat().st_size) != size:
             raise ServiceAway(f"the connection to {self.client.name} broke off")
         return True
@@ -108,10 +111,20 @@ class RemotePool:
             raise ServiceAway(str(error)) from error
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Send a request, and return its answer."""
+        """Send a request about this pool, and return the answer.
+
+        Args:
+            method: The HTTP method.
+            path: Path below that of the pool.
+            body: The body: bytes, a value that is sent as JSON, or None.
+
+        Raises:
+            ServiceAway: The service did not carry it out.
+            ServiceRefuses: The token does not grant access, or the job does not exist.
+        """
         try:
             return dict(self.client.ask(method, self._path(path), body))
-        # Not as an OSError, because waiting does not help a token without access.
+        # Do not turn this into an OSError, for which the pilot would wait: that does not help a token without access.
         except ServiceRefuses:
             raise
         except VcdlError as error:
@@ -123,42 +136,50 @@ class RemotePool:
 
 @dataclass(frozen=True)
 class RemoteMailbox:
-    """The folder of one pilot. All calls raise OSError, and FileNotFoundError if the run has removed the folder."""
+    """The mailbox of one pilot that is reached through a service, a `PilotMailbox`.
+
+    All calls raise OSError, and FileNotFoundError if the run has removed the mailbox.
+    """
 
     pool: RemotePool
     pilot: str
 
     def make(self) -> None:
-        """Create the mailbox."""
+        """Create the mailbox unless it exists, and announce the pilot to the run."""
         self._ask("PUT", "")
 
     def take(self) -> Assignment | None:
-        """Take the next task and return it, or None if there is none."""
+        """Claim the next task and return it, or None if there is none; return a task again that was already claimed."""
         with _understood(self.pool):
             task = self._ask("POST", "/task")["task"]
-            return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)  # text that can be written
+            # Encode and decode the task again, so that its texts are valid UTF-8, which can be written to files.
+            return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)
 
     def dropped_workunit(self) -> str:
-        """Return the workunit that is no longer wanted; empty if there is none."""
+        """Return the workunit that the run has asked the pilot to drop, or "" if there is none."""
         with _understood(self.pool):
             return str(self._ask("GET", "/dropped")["workunit"])
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Report how a task ended, as `Mailbox.end` does; return False while pieces of the update are missing.
+        """Deliver the result of a task, as `Mailbox.end` does, sending a large update in several calls.
 
         Args:
-            workunit: The workunit.
-            update: The file of its update; the reason of a failure; or None, to have another pilot train it.
+            workunit: The task.
+            update: The file with its update, which stays; the reason of a failure; or None to have another pilot train
+                the task.
+
+        Returns:
+            True if the result is delivered; False if pieces of the update are missing: call again after the next
+            heartbeat.
         """
         if isinstance(update, Path):
             content, place = update.read_bytes(), f"/updates/{workunit}"
             until_s = time.monotonic() + _SEND_S
             with _understood(self.pool):
-                # The service reports how much it has, so that sending continues there after a lost connection or a
-                # restart of the pilot.
+                # Ask how many bytes have arrived, so that sending continues there after a lost connection.
                 sent = self._ask("GET", place)["size_bytes"]
                 while sent is not None and sent < len(content):
-                    # The pilot must send its heartbeat in between, so sending continues with the next call.
+                    # Continue with the next call: the pilot must send a heartbeat in between.
                     if time.monotonic() >= until_s:
                         return False
                     piece = content[sent : sent + _PIECE_BYTES]
@@ -170,7 +191,7 @@ class RemoteMailbox:
         return True
 
     def forget(self, workunit: str) -> None:
-        """Drop a task that is no longer wanted."""
+        """Remove a task from the mailbox that the run has asked the pilot to drop."""
         self._ask("DELETE", f"/task/{workunit}")
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:

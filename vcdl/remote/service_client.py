@@ -1,4 +1,4 @@
-"""Send requests to a service, and raise its errors as the classes of the command line."""
+"""Send requests to a service, and raise the errors that it reports, as the classes that local commands raise."""
 
 import http.client
 import json
@@ -34,18 +34,17 @@ from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
-"""Time-out of a request, because the service stays silent for up to 180 s while it runs a command."""
+"""Seconds without an answer after which a request fails, because a service may stay silent for up to 180 s."""
 _NO_SERVICE = "does not answer like a service of VCDL: check its URL"
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-"""OpenSSL's names, in several versions, for an answer that is plain HTTP."""
+"""OpenSSL's names, in several versions, for an answer in plain HTTP, without TLS."""
 _TRIES, _WAIT_S = 6, 1.0
-"""Tries of a request that is safe to repeat, and the seconds before the first retry; each further wait is longer by as
-many."""
+"""Attempts at a request that is safe to repeat, and seconds before the second; each further wait is a second longer."""
 _PATIENCE_S = 600.0
-"""Seconds for which sending data is retried while the service is unreachable: a reboot or upgrade takes some minutes,
-and it would cost more to send gigabytes again."""
+"""Seconds for which sending data is retried while the service is unreachable, because a reboot or an upgrade takes some
+minutes, and to send gigabytes again would cost more."""
 _LONGEST_WAIT_S = 30.0
-"""Most seconds to wait before a retry, so that a service cannot ask for an endless wait."""
+"""Most seconds to wait before a retry, so that a service cannot demand an endless wait."""
 _KINDS: dict[int, type[VcdlError]] = {
     ExitCode.BAD_JOB: JobError,
     ExitCode.BAD_DATA: DataError,
@@ -66,26 +65,26 @@ class ServiceIsBusy(GridUnavailable):
 
         Args:
             words: The message.
-            wait_s: Seconds that the service asks to wait before a retry; 0: it does not say.
+            wait_s: Seconds to wait before a retry, as the service demands, or 0 if it does not say.
         """
         super().__init__(words)
         self.wait_s = wait_s
 
 
 Progress = Callable[[int, int], None]
-"""Called with the number of bytes sent so far, and the number of all bytes."""
+"""Shows progress: called with the number of bytes that are at the service so far, and the number of all bytes."""
 
 
 def _event(told: dict[str, Any]) -> Event:
-    """Decode an event as a service reports it, with null for numbers that are not finite.
+    """Decode an event from a service's answer, in which NaN and infinities are null.
 
     Raises:
         JournalError, KeyError: The event is unknown or incomplete.
     """
     fields = {key: value for key, value in told.items() if key not in ("time_s", "kind")}
     try:
-        # First unchanged, because null is a valid value in many events. It becomes NaN only where an event accepts no
-        # null.
+        # Try it unchanged first, because null is a valid value of many fields. Only if the event does not accept null,
+        # replace it by NaN.
         return decode(told["kind"], json.dumps(fields))
     except JournalError:
         return decode(told["kind"], json.dumps(_with_nan(fields)))
@@ -98,21 +97,26 @@ def _with_nan(value: Any) -> Any:
 
 
 class _Answer(dict[str, Any]):
-    """The JSON object of an answer. A missing key raises GridError: the answer is not from a service of VCDL."""
+    """The JSON object of an answer, which raises GridError for a missing key: then no service of VCDL has answered."""
 
     def __missing__(self, key: str) -> Any:
         raise GridError(f"the service {_NO_SERVICE} ({key} is missing)")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Treats a redirect as an error, because following it would send the token to another server."""
+    """Makes urllib raise an error for a redirect, because following it could send the token to another server."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
 class ServiceClient:
-    """A service, used with a token. Every call may raise VcdlError."""
+    """Sends requests to a service with a token.
+
+    Requests that are safe to repeat are retried while the service is unreachable. Every call may raise VcdlError:
+    GridUnavailable if the service cannot be reached, ServiceRefuses if the token does not grant access, or the error
+    that the service reports.
+    """
 
     def __init__(
         self,
@@ -121,12 +125,12 @@ class ServiceClient:
         tries: int = _TRIES,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Prepare the requests; a connection is opened by each of them.
+        """Prepare the client; each request opens a connection of its own.
 
         Args:
             connection: Address and token.
-            timeout_s: Seconds after which a request is given up.
-            tries: Number of tries of a request that is safe to repeat, while the service is unreachable.
+            timeout_s: Seconds without an answer after which a request fails.
+            tries: Most attempts at a request that is safe to repeat, while the service is unreachable.
             headers: Headers to send with each request.
         """
         self._headers = headers
@@ -142,7 +146,7 @@ class ServiceClient:
         return str(self._json("GET", "/version")["version"])
 
     def jobs(self) -> Iterator[dict[str, Any]]:
-        """Yield each job, the open ones first."""
+        """Yield the fields of each job, as `vcdl jobs --json` has them, the open jobs first; 200 jobs per request."""
         after = ""
         while True:
             page = self._json("GET", f"/jobs?{urlencode({'after': after, 'limit': 200})}")
@@ -152,15 +156,18 @@ class ServiceClient:
                 return
 
     def job(self, name: str) -> dict[str, Any]:
-        """Return the keys of `vcdl status --json`; only `state` for a job that is about to start."""
+        """Return the fields of a job: those of `vcdl status --json`, with `figures` and `feed` in sentences.
+
+        A job that is about to start, or could not start, has only its name, its `state` and the error.
+        """
         return self._json("GET", f"/jobs/{quote(name, safe='')}")
 
     def events(self, name: str, after: int = 0) -> list[tuple[int, Event]]:
-        """Return the next events of a job's journal, at most a thousand, each with its row's number.
+        """Return the next events of a job's journal, at most a thousand, each with the id of its row.
 
         Args:
             name: The job.
-            after: The number of the row after which to begin.
+            after: Id of the row after which to begin, or 0 for the first events.
         """
         found = self._json("GET", f"/jobs/{quote(name, safe='')}/events?{urlencode({'after': after, 'limit': 1000})}")
         try:
@@ -169,40 +176,40 @@ class ServiceClient:
             raise GridError(f"{self.name} sent events unknown here ({error}): use its version of vcdl") from error
 
     def stop(self, name: str) -> str:
-        """Request that a job pauses, and return the service's message."""
+        """Request that a job pauses, without waiting for it, and return the service's message."""
         return str(self._json("POST", f"/jobs/{quote(name, safe='')}/stop")["message"])
 
     def resume(self, name: str) -> str:
-        """Continue a job, and return the service's message."""
+        """Resume a paused, killed or failed job, and return the service's message."""
         return str(self._json("POST", f"/jobs/{quote(name, safe='')}/resume")["message"])
 
     def command(
         self, name: str, arguments: Sequence[str], options: Mapping[str, Any], output: Path | None = None, **more: Any
     ) -> dict[str, Any]:
-        """Run a command at the service.
+        """Run a command of the command line at the service, and fetch the file that it writes.
 
         Args:
-            name: The command.
+            name: The command, such as `status` or `hosts ban`.
             arguments: Its arguments.
-            options: Its options.
-            output: Where to store the file that the command writes; None: it writes none.
-            more: `columns`, the width of the terminal; and `new`, a job that was sent.
+            options: Option → value, such as `{"--json": True}`.
+            output: The file to store here, or None if the command writes none.
+            more: `columns`, the width of the terminal; and `new`, a job as `send` returned it.
 
         Returns:
-            The service's answer, with what the command printed: `output`, `errors` and `exit_code`.
+            What the command printed on stdout (`output`) and on stderr (`errors`), and its `exit_code`.
         """
         sent = "" if output is None else f"output{output.suffix}"
         body = {"arguments": list(arguments), "options": dict(options), "output": sent, **more}
         answer = self._json("POST", f"/commands/{quote(name, safe='')}", body)
         if output is not None:
-            # The service has only a name with the right suffix, but messages should show the caller's own path.
+            # The service only knows a name with the same suffix. Show the caller's own path in its messages.
             answer |= {said: answer[said].replace(sent, str(output)) for said in ("output", "errors")}
             if answer["file"]:
                 self._fetch(f"/outputs/{answer['file']}", output)
         return answer
 
     def fetch(self, name: str, file: str, output: Path) -> None:
-        """Fetch a file of a run, such as model.keras; `output` is complete or missing afterwards."""
+        """Fetch a file of a run, such as model.keras, and write it to `output`, which is then complete or missing."""
         self._fetch(f"/jobs/{quote(name, safe='')}/files/{file}", output)
 
     def _fetch(self, path: str, output: Path) -> None:
@@ -214,16 +221,16 @@ class ServiceClient:
                 raise GridUnavailable(f"the connection to {self.name} broke off: try again")
 
     def submit(self, sent: dict[str, Any], key: str = "", waits: Callable[[int], None] = lambda _place: None) -> str:
-        """Submit a job whose data were sent, wait while it is in the service's queue, and return its name.
+        """Submit a job whose data were sent, wait until the service has checked it, and return its name.
 
         Args:
             sent: The job, as the method `send` returned it.
-            key: Idempotency key: two calls with the same key submit one job. Empty: a random key.
-            waits: Called with the job's place in the queue whenever that changes; 0 while the job is checked.
+            key: The Idempotency-Key: two calls with the same key create one job. An empty string for a random key.
+            waits: Called with the job's place in the service's queue whenever that changes; 0 while it is checked.
         """
         headers, last = {"Idempotency-Key": key or uuid.uuid4().hex}, None
-        # The same key in each request, by which the service finds the submission in its queue, even if an answer was
-        # lost.
+        # Repeat the request with the same key, by which the service finds the submission in its queue, even if an
+        # answer was lost.
         while "job" not in (answer := self._json("POST", "/jobs", sent, headers)):
             if answer["place"] != last:
                 waits(last := int(answer["place"]))
@@ -231,11 +238,16 @@ class ServiceClient:
         return str(answer["job"])
 
     def send(self, parcel: Parcel, progress: Progress = lambda _sent, _all: None) -> dict[str, Any]:
-        """Send those chunks of a job's files that the service lacks, and return the job as `submit` accepts it.
+        """Send those chunks of a job's files that the service lacks.
+
+        An interrupted upload continues where it stopped, because the service keeps the chunks.
 
         Args:
             parcel: The job and its files.
-            progress: Called after each chunk.
+            progress: Called after each chunk, also after one that the service had.
+
+        Returns:
+            The job as `submit` and `command` accept it.
         """
         names = [chunk for file in parcel.files for chunk in file.chunks]
         missing = set()
@@ -250,17 +262,30 @@ class ServiceClient:
         return {"job": parcel.job, "files": [{"name": file.name, "chunks": file.chunks} for file in parcel.files]}
 
     def _send(self, file: ParcelFile, missing: set[str]) -> Iterator[int]:
-        """Send those chunks of a file that are missing, and yield the size of each chunk, sent or not."""
+        """Send those chunks of a file that the service lacks, and yield the size of each chunk, sent or not.
+
+        Args:
+            file: The file.
+            missing: Digests of the chunks that the service lacks; each is removed once it is sent.
+        """
         for chunk, content in file.read():
             if chunk in missing:
                 self._json("PUT", f"/chunks/{chunk}", content)
-                # A file may contain the same chunk twice, for example zeros; it is sent once.
+                # Send a chunk that a file contains twice, for example zeros, only once.
                 missing.discard(chunk)
             yield len(content)
 
     @contextmanager
     def open_part(self, path: str, span: str) -> Iterator[Any]:
-        """Open a part of a file, such as `100-`. If the status is not 206, the answer is the whole file."""
+        """Request a part of a file, and yield the answer to read from.
+
+        Args:
+            path: Path of the request.
+            span: The range of bytes, such as `100-`. If the answer's status is not 206, it is the whole file instead.
+
+        Raises:
+            GridUnavailable: The connection broke off while the block was reading.
+        """
         with self._open("GET", path, headers={"Range": f"bytes={span}"}) as answer:
             try:
                 yield answer
@@ -268,13 +293,19 @@ class ServiceClient:
                 raise GridUnavailable(f"the connection to {self.name} broke off: try again") from error
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Send a request, and return its answer."""
+        """Send any request of the API, and return its JSON answer.
+
+        Args:
+            method: The HTTP method.
+            path: Path below `/api/v1`.
+            body: The body: bytes, a value that is sent as JSON, or None.
+        """
         return self._json(method, path, body)
 
     def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Return an answer as JSON. Requests that are safe to repeat are retried while the service is unreachable."""
-        # Only chunks are retried for so long, so that a reboot does not cost gigabytes. The user can repeat anything
-        # else.
+        """Send a request and return its JSON answer, retrying one that is safe to repeat."""
+        # Retry only chunks for _PATIENCE_S seconds, so that a reboot does not cost gigabytes. The user can repeat
+        # anything else.
         give_up_s = time.monotonic() + (_PATIENCE_S if path.startswith("/chunks") and self._tries > 1 else 0.0)
         tried = 0
         while True:
@@ -285,8 +316,8 @@ class ServiceClient:
                 return _Answer(json.loads(text) if text else {})
             except GridUnavailable as error:
                 is_over = tried >= self._tries and time.monotonic() >= give_up_s
-                # A POST changes something, and perhaps only its answer was lost, so it is not repeated. These two are
-                # idempotent.
+                # Do not repeat a POST, which may have been performed although its answer was lost, except for these two
+                # paths, which are idempotent.
                 if is_over or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 asked_s = error.wait_s if isinstance(error, ServiceIsBusy) else 0.0
@@ -319,13 +350,13 @@ class ServiceClient:
             raise GridUnavailable(f"{self.name} ({self._url}) does not answer ({why}): is it running?") from error
 
     def _error_of(self, error: urllib.error.HTTPError) -> VcdlError:
-        """Return the error that the service reports."""
+        """Convert an HTTP error to the error that the service reports, or that its web server means."""
         try:
             answer = json.loads(error.read(100_000))
             words, kind = str(answer["detail"]), _KINDS.get(answer.get("exit_code"), GridError)
-        except (ValueError, KeyError, TypeError, RecursionError, OSError):  # from a web server in front of it
+        except (ValueError, KeyError, TypeError, RecursionError, OSError):  # a web server in front of it has answered
             words, kind = f"{self.name} answers {error.code}: check its URL", GridError
-        # With these codes a proxy or the service asks for a retry.
+        # These codes of a proxy or of the service mean that a retry may help.
         if error.code in (429, 502, 503, 504):
             wait = error.headers.get("Retry-After", "")
             return ServiceIsBusy(words, float(wait) if wait.isascii() and wait.isdigit() else 0.0)

@@ -64,23 +64,32 @@ class Token:
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One entry of the audit log: an act of a caller, or its refusal."""
+    """One entry of the audit log: an action that a caller performed or was refused."""
 
     time_s: float
+    """Unix time."""
     caller: str
+    """Name of the caller's token, or `owner`."""
     action: str
+    """Command or request, such as `stop` or `submit`."""
     job: str
+    """Names of the jobs or hosts, or an empty string for a refused submission."""
     outcome: str
+    """`done`, or the message of the error."""
 
 
 class Accounts:
-    """The accounts of a service. Any number of processes may use them simultaneously.
+    """Stores the tokens, the submissions and the audit log of a service, in `accounts.db` in the service's own folder.
 
+    Each statement is a transaction of its own, so any number of threads and processes may use the file simultaneously.
     All methods raise RunFolderError if the database cannot be used.
     """
 
     def __init__(self, runs: Path) -> None:
-        """Open the accounts of a service.
+        """Open the accounts of a service; create the file, or add the columns that an older one lacks.
+
+        Args:
+            runs: The folder of runs.
 
         Raises:
             RunFolderError: The file cannot be opened.
@@ -98,7 +107,13 @@ class Accounts:
         self._path.chmod(PRIVATE_MODE)
 
     def add(self, name: str, role: Role, days: float | None, bounds: TokenBounds = UNBOUNDED) -> str:
-        """Create a token, and return it; its secret cannot be read again.
+        """Create a token and return its text, which cannot be read again: only its hash is stored.
+
+        Args:
+            name: The name by which the log and the submissions refer to the token's owner.
+            role: The permissions.
+            days: Days until the token expires, or None if it never does.
+            bounds: Further limits.
 
         Raises:
             JobError: The name is reserved for the owner.
@@ -119,11 +134,13 @@ class Accounts:
         return f"vcdl_{number}_{secret}"
 
     def tokens(self) -> list[Token]:
-        """Return all tokens, oldest first."""
+        """Return all tokens, expired and revoked ones included, oldest first."""
         return [_token(row) for row in self._ask(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s")]
 
     def revoke(self, number: str) -> Token:
-        """Revoke a token and its sessions.
+        """Revoke the token with this id, and with it its sessions; return the token.
+
+        A token that is already revoked keeps the time of its first revocation.
 
         Raises:
             JobError: No token has this id.
@@ -136,7 +153,10 @@ class Accounts:
         return _token(rows[0])
 
     def of_token(self, token: str) -> Caller | None:
-        """Return the caller with a valid token, or None."""
+        """Return the caller that a token identifies, or None if it is unknown, expired or revoked.
+
+        Records the token's use, at most once a minute (`_USED_EVERY_S`).
+        """
         _, _, rest = token.partition("vcdl_")
         number, _, secret = rest.partition("_")
         number = _storable(number[:40])
@@ -151,49 +171,64 @@ class Accounts:
         return caller
 
     def caller(self, number: str) -> Caller | None:
-        """Return the caller with a token of this id, or None if it is not valid."""
+        """Return the caller whose token has this id, or None if the token is unknown, expired or revoked.
+
+        No secret is verified: use this only for an id from a signed session.
+        """
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", _storable(number))
         return _caller(_token(rows[0])) if rows else None
 
     def note(self, caller: Caller, action: str, job: str, outcome: str = "done") -> None:
-        """Append a line to the audit log."""
+        """Append an entry to the audit log; `outcome` is the error's message if the action was refused or failed."""
         row = "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, time.time(), caller.name, action, job, outcome)
 
     def actions(self, limit: int) -> list[AuditEntry]:
-        """Return the last lines of the audit log, newest first."""
+        """Return the newest entries of the audit log, at most `limit`, newest first."""
         newest = "SELECT time_s, caller, deed, job, outcome FROM audit ORDER BY id DESC LIMIT ?"
         return [AuditEntry(*row) for row in self._ask(newest, limit)]
 
     def submitter(self, job: str) -> str | None:
-        """Return the submitter of a job that came through the service, or None for other jobs."""
+        """Return the name of the caller who submitted a job through the service, or None for any other job."""
         rows = self._ask("SELECT caller FROM submissions WHERE job = ?", job)
         return rows[0][0] if rows else None
 
     def submission(self, caller: str, key: str) -> tuple[str, str] | None:
-        """Return digest and job of an earlier submission with this key, or None."""
+        """Return what a caller's Idempotency-Key has created, or None if the key is new.
+
+        Returns:
+            The SHA-256 of the submission (`digest_of`), and the name of its job.
+        """
         rows = self._ask("SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", caller, key)
         return rows[0] if rows else None
 
     def record_submission(self, caller: str, key: str, digest: str, job: str, usd: float) -> None:
-        """Record that a caller's key created a job, and the cost that is planned for it."""
+        """Turn a submission into a job, by recording which caller and key created it.
+
+        Args:
+            caller: Name of the submitter.
+            key: The request's Idempotency-Key.
+            digest: SHA-256 of the submission, which tells a repeated request from another job with the same key.
+            job: Name of the job.
+            usd: Dollars that the job is planned to cost, which count towards the submitter's budget.
+        """
         row = "INSERT INTO submissions (caller, key, digest, job, usd) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, caller, key, digest, job, usd)
 
     def planned_usd(self, caller: str) -> float:
-        """Return the dollars that all jobs of a caller were planned to cost."""
+        """Return the sum of the planned costs of all jobs that a caller has submitted, in dollars."""
         return float(self._ask("SELECT total(usd) FROM submissions WHERE caller = ?", caller)[0][0])
 
     def costs_nothing(self, job: str) -> None:
-        """Record that a job did not start, so that it costs nothing."""
+        """Set the planned cost of a job that failed to start to 0, which returns it to the submitter's budget."""
         self._ask("UPDATE submissions SET usd = 0 WHERE job = ?", job)
 
     def submitted_jobs(self, caller: str | None = None) -> list[str]:
-        """Return the jobs that a caller submitted, or all."""
+        """Return the names of the jobs that a caller submitted, or of all submitted jobs if `caller` is None."""
         return [job for job, by in self._ask("SELECT job, caller FROM submissions") if caller in (None, by)]
 
     def _ask(self, statement: str, *values: Any) -> list[Any]:
-        """Execute a statement in a transaction of its own, and return its rows."""
+        """Execute a statement in a transaction of its own, commit it, and return its rows."""
         with self._connect() as database:
             return database.execute(statement, values).fetchall()
 

@@ -29,10 +29,11 @@ _MOST_EVENTS = 1000
 """Events in one answer, so that its size is limited; a client asks for the next ones with `after`."""
 _PING_S = 15.0
 _QUICK_S = 15.0
-"""Seconds after which a running command sends spaces, and between two of them, because proxies give up after sixty
-seconds."""
+"""Seconds until the answer to a slow command begins with a space, and between two spaces: proxies close a connection on
+which nothing arrives for sixty seconds."""
 _SUBMIT_WAIT_S = 10.0
-"""Most seconds that a submission waits for its answer: most checks take six seconds, and proxies wait for sixty."""
+"""Seconds until a submission that is still being checked is answered with its place in the line: most checks take six
+seconds, and proxies close a silent connection after sixty."""
 _ROW = 2**63 - 1
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
 Cursor = Annotated[str, Query(max_length=300)]
@@ -67,7 +68,7 @@ class Command(BaseModel):
 
 
 def _json(content: Any) -> Response:
-    """Return content as JSON; numbers that are not finite become null."""
+    """Return a response with the content as JSON; NaN and infinities become null."""
     return Response(msgspec.json.encode(content), media_type="application/json")
 
 
@@ -81,7 +82,10 @@ def version() -> dict[str, str]:
 def jobs(
     service: ServiceHere, after: Cursor = "", limit: Annotated[int, Query(ge=1, le=200)] = PAGE, state: State = ""
 ) -> Response:
-    """Return all jobs, the open ones first; `after` is the cursor of the previous page."""
+    """Return a page of the list of jobs, the open ones first.
+
+    To get the next page, repeat the request with `after` from the answer; it is null on the last page.
+    """
     page = service.catalogue.page(after, limit, state)
     return _json(
         {"jobs": [row.fields() for row in page.rows], "after": page.after, "count": page.jobs, "open": page.open}
@@ -90,9 +94,10 @@ def jobs(
 
 @router.get("/jobs/{name}")
 def job(service: ServiceHere, name: Name) -> Response:
-    """Return a job: the keys of `vcdl status --json`, and figures and events in sentences.
+    """Return a job: the keys of `vcdl status --json`, its figures, and its last events in sentences (`feed`).
 
-    The keys include the last journal row that they cover.
+    `last_event` is the id of the newest journal row that the answer includes; continue from there with `events`. A job
+    that has not started, or could not, has only its name, its `state` (`beginning`, `failed`) and the error.
     """
     if service.submissions.is_beginning(name):
         return _json({"job": name, "state": "beginning"})
@@ -137,13 +142,13 @@ async def events_stream(
 
 @router.post("/chunks", status_code=200)
 def missing_chunks(service: ServiceHere, caller: SubmitterHere, names: Digests) -> dict[str, list[str]]:
-    """Return the chunks among these that the caller has not sent."""
+    """Return which of these chunks, named by their SHA-256, the caller still has to send."""
     return {"missing": service.chunks.missing(caller.name, names)}
 
 
 @router.put("/chunks/{digest}", status_code=204)
 async def put_chunk(request: Request, service: ServiceHere, caller: SubmitterHere, digest: Digest) -> None:
-    """Keep a chunk of at most 8 MiB, named by its SHA-256."""
+    """Store a chunk of at most 8 MiB, named by its SHA-256. Repeating the request changes nothing."""
     await asyncio.to_thread(service.chunks.put, caller.name, digest, await request.body())
 
 
@@ -156,8 +161,9 @@ async def submit(
 ) -> dict[str, Any]:
     """Submit a job.
 
-    The job is checked first, when its turn comes. The answer is `{"job": NAME}`, or after ten seconds `{"state":
-    "waiting", "place": 3}`; then repeat the request with the same key, which submits once.
+    The job is checked first, when its turn comes. The answer is `{"job": NAME}`. If the check takes longer than ten
+    seconds, it is `{"state": "waiting", "place": 3}`, where place 0 means that the check is in progress: then repeat
+    the request with the same Idempotency-Key. However often it is repeated, one job is created.
     """
     found = await service.submit(caller, idempotency_key, sent.job, sent.files, _SUBMIT_WAIT_S)
     return {"job": found} if isinstance(found, str) else {"state": "waiting", "place": found}
@@ -165,7 +171,7 @@ async def submit(
 
 @router.post("/jobs/{name}/stop", status_code=202)
 def stop(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, str]:
-    """Request that a job pauses; it does so within seconds, and loses nothing."""
+    """Request that a job pauses. It does so within seconds, and keeps every applied update."""
     return {"message": service.stop(caller, name)}
 
 
@@ -177,7 +183,7 @@ def resume(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, st
 
 @router.post("/commands/{command}")
 async def run_command(service: ServiceHere, caller: CallerHere, command: CommandName, asked: Command) -> Response:
-    """Run a command of the command line here.
+    """Run a command of the command line on the service's machine, and return its output.
 
     Commands are `status`, `profile`, `plan`, `compare`, `plot`, `export`, `hosts`, `set`, `note`, `stop`, `resume`,
     `hosts ban` and `hosts unban`. The answer is `{"output": …, "errors": …, "exit_code": …, "file": …}`. If a command
@@ -200,7 +206,7 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
 
 @router.get("/outputs/{folder}/{name}", response_class=FileResponse)
 def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
-    """Return a file that a command wrote; it can be fetched once, within the hour."""
+    """Return a file that a command wrote, and delete it: it can be fetched once, within an hour of the command."""
     path = service.commands.written_file(folder, name)
     # Delete the file after it was sent. A caller whose connection breaks has to run the command again.
     forget = BackgroundTask(shutil.rmtree, path.parent, ignore_errors=True)
@@ -214,7 +220,10 @@ def file(service: ServiceHere, name: Name, file: str) -> FileResponse:
 
 
 async def _spaces_before(running: "asyncio.Task[CommandAnswer]") -> AsyncGenerator[bytes, None]:
-    """Yield spaces until a command ends, then its answer as JSON; by then an error can only be reported in it."""
+    """Yield a space every 15 s until a command ends, then its answer as JSON.
+
+    The status 200 is sent with the first space. So an error is reported in the answer, as `errors` and `exit_code`.
+    """
     while not (await asyncio.wait([running], timeout=_QUICK_S))[0]:
         yield b" "
     try:
@@ -230,7 +239,7 @@ def _event(recorded: Recorded) -> dict[str, Any]:
 
 
 def _rows(service: WebService, name: str, after: int, limit: int) -> tuple[list[Recorded], bool]:
-    """Return the rows after one, and whether no more will follow them."""
+    """Return at most `limit` journal rows after row `after`, and whether the job is over and these are its last."""
     with service.catalogue.view(name).current() as view:
         found = view.rows_after(after, limit)
         # A stream ends only when the job is over and all its rows were sent: a page of `limit` rows may not be the

@@ -34,8 +34,8 @@ _MOST_CONNECTIONS = 1000
 _END_S = 2
 """Seconds that open streams get at the end of the service, so that a restart is short."""
 _M_ARENA_MAX = -8
-"""glibc's option: one arena per request thread takes some 10 MB in all and saves no time, because Python runs one
-thread at a time (docs/measured/service.md)."""
+"""glibc's option M_ARENA_MAX, which is set to 1: an arena for each request thread takes some 10 MB in all and saves no
+time, because Python runs one thread at a time (docs/measured/service.md)."""
 _log = logging.getLogger("vcdl.web")
 
 Describe = Callable[[Exception], tuple[str, ExitCode]]
@@ -43,7 +43,13 @@ Describe = Callable[[Exception], tuple[str, ExitCode]]
 
 
 def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
-    """Create the application. `hosts` are further host names by which it is reached."""
+    """Create the ASGI application: pages, API and metrics, behind the guard.
+
+    Args:
+        service: The parts that answer requests.
+        describe: Returns the message and the exit code for an exception that is no VcdlError.
+        hosts: Host names besides the loopback ones under which callers reach the service; requests to others get 421.
+    """
     app = FastAPI(
         title="VCDL",
         version=__version__,
@@ -107,7 +113,10 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
 
 
 def _answer(request: Request, status: int, words: str, code: ExitCode | None = None) -> Response:
-    """Return an error, as a page for a browser; visitors get no message, because it may name a file of the server."""
+    """Return the response for an error: a page for a browser, otherwise JSON as in RFC 9457.
+
+    Visitors get a general message instead of `words`, which may name a file of the server; 404 and 405 keep theirs.
+    """
     if routes.is_visitor(request) and status not in (404, 405):
         words = "this cannot be shown now"
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
@@ -120,8 +129,8 @@ def mount(app: ASGIApp, base: str) -> ASGIApp:
 
     async def below(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            # A path outside of the base becomes one that does not exist, and not an error here: so the guard sees every
-            # request.
+            # Turn a path outside of the base into one that does not exist, instead of answering 404 here: so the guard
+            # checks these requests, too.
             is_below = scope["path"].startswith(f"{base}/")
             path = scope["path"].removeprefix(base) if is_below else "/nothing-here"
             scope = {**scope, "path": path, "raw_path": path.encode()}
@@ -131,7 +140,7 @@ def mount(app: ASGIApp, base: str) -> ASGIApp:
 
 
 def bound(address: str, port: int) -> socket.socket:
-    """Return a listening socket. With `port` 0 any free port is used.
+    """Return a socket that already listens on an address. With `port` 0 the system chooses a free port.
 
     Raises:
         GridError: The port cannot be used.
@@ -153,7 +162,11 @@ def bound(address: str, port: int) -> socket.socket:
 
 
 class TimedConnection(H11Protocol):
-    """A connection that is closed if no request, or no complete head of one, arrives in time."""
+    """Closes a connection if the complete head of its next request does not arrive within 15 to 30 seconds.
+
+    A check runs every `head_s` seconds, and closes a connection that has waited for the same request since the check
+    before. uvicorn alone would let a client that sends half a head hold its connection forever.
+    """
 
     head_s = 15.0
     """Half of the longest time for a request's head, in seconds; longer than uvicorn keeps an idle connection."""
@@ -168,7 +181,11 @@ class TimedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _look(self, before: object) -> None:
-        """Close a connection that still waits for the same request as at the last check."""
+        """Close the connection if it has waited for the same request since the last check; otherwise check again later.
+
+        Args:
+            before: uvicorn's cycle of request and response at the last check.
+        """
         cycle: Any = self.cycle
         # uvicorn's own keep-alive time-out starts after an answer. A client that sends half of a head, or none, would
         # hold its connection forever.
@@ -185,7 +202,8 @@ def serve(app: ASGIApp, listener: socket.socket, behind_proxy: bool = False) -> 
     Args:
         app: The application.
         listener: The listening socket.
-        behind_proxy: Whether a web server of this machine forwards requests, with the callers' addresses.
+        behind_proxy: Take the callers' addresses from the headers that a web server of this machine adds when it
+            forwards requests.
     """
     with suppress(AttributeError):  # another libc than glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -17,7 +17,10 @@ from vcdl.web.sessions import Caller
 
 
 class Budgets:
-    """The budgets of a service with fleets."""
+    """Refuses jobs whose forecast cost exceeds what is left of the budget of their submitter's token.
+
+    Without fleets nothing costs money, so nothing is refused.
+    """
 
     def __init__(self, accounts: Accounts, commands: CommandRunner, fleets: Sequence[Path]) -> None:
         """Prepare the budgets.
@@ -32,14 +35,23 @@ class Budgets:
         self._fleets = [file.stem for file in fleets]
 
     def bounds(self, caller: Caller) -> bool:
-        """Return whether the cost of the caller's jobs is limited here."""
+        """Return whether a budget limits the caller's jobs: the token has one, and the service has fleets."""
         return caller.bounds.budget_usd is not None and bool(self._fleets)
 
     def planned_usd(self, caller: Caller, folder: Path) -> float:
-        """Return the dollars that a job is planned to cost, on the most expensive fleet.
+        """Forecast a job's cost on the most expensive fleet, in dollars, and check that the budget covers it.
+
+        This runs `vcdl plan` for each fleet, which takes seconds to minutes.
+
+        Args:
+            caller: The submitter.
+            folder: The folder with the job file.
+
+        Returns:
+            The dollars, or 0 if the caller has no budget or the service no fleets.
 
         Raises:
-            JobError: The submitter's budget does not cover them.
+            JobError: The forecast exceeds what is left of the budget, or the cost cannot be forecast.
         """
         if caller.bounds.budget_usd is None or not self._fleets:
             return 0.0

@@ -1,4 +1,4 @@
-"""List the jobs of a folder in the order of `vcdl jobs`, and keep the views of those that are read."""
+"""List the jobs of a folder of runs in the order of `vcdl jobs`, and cache what was read from them."""
 
 import os
 import re
@@ -19,15 +19,15 @@ from vcdl.run.standing import JobRow
 from vcdl.web.job_view import JobView, Signature, signature_of
 
 _FRESH_S = 1.0
-"""Seconds for which the list of names is not read again."""
+"""Seconds for which the list of names is reused, so that many requests cost one reading of the folder."""
 _VIEWS = 64
-"""Most job views in memory."""
+"""Most job views in memory, since each has thousands of journal rows; the least recently used one is dropped first."""
 _NAME = re.compile(r"[^./\0\ud800-\udfff][^/\0\ud800-\udfff]{0,62}")
 """Names that a job's folder may have; names that begin with a dot are the service's own."""
 PAGE = 50
 """Rows per page of the list, so that it stays below 100 kB."""
 _READS_S = 0.5
-"""Seconds in which sorting by score may read jobs, so that a page is quick; unread ones are listed last."""
+"""Seconds for which sorting by score may read jobs, so that a page is quick; jobs that were not read come last."""
 
 
 class NoSuchJobError(RunFolderError):
@@ -48,19 +48,19 @@ class UnreadableJob:
 
 @dataclass(frozen=True)
 class JobPage:
-    """Some rows of the list of jobs."""
+    """One page of the list of jobs."""
 
     rows: list[JobRow | UnreadableJob]
     after: str | None
     """Cursor of the next page, or None for the last page."""
     jobs: int
-    """Number of all jobs."""
+    """Number of all jobs in the folder, whatever the page was restricted to."""
     open: int
-    """Number of jobs that are not finished."""
+    """Number of all jobs that are not finished."""
 
 
 class JobCatalogue:
-    """The jobs below a folder of runs."""
+    """Lists the jobs of a folder of runs, and caches their names, the rows of finished jobs and recently used views."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
@@ -74,7 +74,9 @@ class JobCatalogue:
         self._views: OrderedDict[str, JobView] = OrderedDict()
 
     def list_jobs(self) -> list[tuple[bool, str]]:
-        """Return each job's name and whether it is finished, sorted.
+        """Return the pairs (is finished, name) of all jobs: the open ones first, then by name.
+
+        The list is at most a second old.
 
         Raises:
             RunFolderError: The folder cannot be read.
@@ -95,7 +97,7 @@ class JobCatalogue:
         found = []
         for entry in entries:
             # A finished job's folder no longer changes, so an unchanged modification time means that nothing is new.
-            # The time changes with each file that is added or removed, for example by a resume.
+            # A resume changes it, because it adds and removes files.
             changed_ns = entry.stat().st_mtime_ns
             if self._finished.get(entry.name) == changed_ns:
                 found.append((True, entry.name))
@@ -110,7 +112,10 @@ class JobCatalogue:
         return found
 
     def view(self, name: str) -> JobView:
-        """Return the view of a job.
+        """Return the view of a job, which all requests for this job share.
+
+        At most `_VIEWS` views stay in memory: a dropped one is created again at the next call, and then reads the
+        journal again.
 
         Raises:
             NoSuchJobError: There is no such job.
@@ -125,9 +130,9 @@ class JobCatalogue:
             return view
 
     def folder(self, name: str) -> RunFolder:
-        """Return the folder of a job.
+        """Return the run folder of a job.
 
-        All other names are refused, so that no path leads out of the folder of runs.
+        A name that is no job's is refused, so that a request's name cannot lead out of the folder of runs.
 
         Raises:
             NoSuchJobError: There is no such job.
@@ -138,14 +143,14 @@ class JobCatalogue:
         return RunFolder(path.resolve())
 
     def page(self, after: str = "", limit: int = PAGE, state: str = "", search: str = "", sort: str = "") -> JobPage:
-        """Return rows of the list.
+        """Return one page of the list.
 
         Args:
-            after: The cursor of the previous page.
+            after: The cursor in the previous page, or an empty string for the first page.
             limit: Most rows.
-            state: `open` or `finished` jobs only.
-            search: Words that must all occur in the name, the note or a tag of a job.
-            sort: `measure` for best first, `newest`, or an empty string for open jobs first, then by name.
+            state: `open` or `finished` for only these jobs, or an empty string for all.
+            search: Words that must all occur in the name, the note or the tags of a job.
+            sort: `measure` for best score first, `newest`, or an empty string for open jobs first, then by name.
 
         Raises:
             RunFolderError: The folder cannot be read.
@@ -183,7 +188,10 @@ class JobCatalogue:
         return 0.0
 
     def _best_first(self, jobs: Sequence[tuple[bool, str]]) -> list[tuple[bool, str]]:
-        """Return the jobs by their score, grouped by metric; unread jobs come last."""
+        """Return the jobs grouped by metric, each group from the best score to the worst.
+
+        Jobs without a score come last, and so do those that could not be read within `_READS_S` seconds.
+        """
         end_s = time.monotonic() + _READS_S
 
         def place(one: tuple[bool, str]) -> tuple[bool, str, float]:
@@ -195,7 +203,10 @@ class JobCatalogue:
         return sorted(jobs, key=place)
 
     def row(self, name: str) -> JobRow | UnreadableJob:
-        """Return the row of a job, from memory if the job is finished and unchanged."""
+        """Return the row of a job in the list, from memory if the job is finished and its files are unchanged.
+
+        A job that cannot be read gets a row with the error, so that one damaged job does not hide the others.
+        """
         try:
             folder = self.folder(name)
             signature = signature_of(folder)
@@ -218,7 +229,7 @@ class JobCatalogue:
 
 
 def project_of(runs: Path) -> Path | None:
-    """Return the BOINC project whose jobs are in a folder, or None if there is none."""
+    """Return the folder of the BOINC project that contains a folder of runs, or None if no project does."""
     path = Path(*runs.parts[:-2])
     return path if len(runs.parts) > 2 and (path / "config.xml").is_file() else None
 

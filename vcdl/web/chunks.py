@@ -1,6 +1,6 @@
 """Store uploaded data in chunks named by their SHA-256.
 
-No chunk is sent twice, and a broken upload continues where it stopped.
+A client first asks which chunks are missing. So it sends no chunk twice, and a broken upload resumes where it stopped.
 """
 
 import hashlib
@@ -22,10 +22,11 @@ _KEPT_S = 3 * 86400.0
 
 
 class ChunkStore:
-    """The chunks of a service, in a folder for each submitter.
+    """Stores the uploaded chunks of a service, in a folder for each submitter.
 
-    If there is no space left, the submitter with the most bytes loses chunks. So no submitter can exclude others, or
-    find out what they have sent.
+    All chunks together use at most `most_bytes`. If a new one does not fit, expired chunks are removed first, then
+    chunks of the submitter with the most bytes: so no submitter can use up the space of the others. Since every
+    submitter has a folder of their own, `missing` does not reveal what others have sent.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -34,7 +35,11 @@ class ChunkStore:
         self._lock = Lock()
 
     def missing(self, of: str, names: Sequence[str]) -> list[str]:
-        """Return the chunks that a submitter has not sent.
+        """Return those of the named chunks that a submitter has not sent or that were removed, each once, in order.
+
+        Args:
+            of: Name of the submitter.
+            names: SHA-256 of the chunks, in hexadecimal.
 
         Raises:
             DataError: A name is invalid.
@@ -42,11 +47,11 @@ class ChunkStore:
         return [name for name in dict.fromkeys(names) if not self._path(of, name).is_file()]
 
     def put(self, of: str, name: str, content: bytes) -> None:
-        """Store a submitter's chunk.
+        """Store a submitter's chunk, removing others if there is no space. A chunk that is there only becomes newer.
 
         Raises:
-            DataError: The content does not match the name.
-            RunFolderError: The chunk cannot be written, or there is no space left.
+            DataError: The name is invalid, or is not the SHA-256 of the content.
+            RunFolderError: The chunk cannot be written, or the submitter has the most bytes and no space is left.
         """
         path = self._path(of, name)
         if hashlib.sha256(content).hexdigest() != name:
@@ -63,10 +68,10 @@ class ChunkStore:
                 temporary.write_bytes(content)
 
     def read(self, of: str, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the content of a submitter's chunks, in order.
+        """Yield the content of each of a submitter's chunks, in the order of `names`.
 
         Raises:
-            DataError: A chunk is missing.
+            DataError: A chunk is missing, because it was never sent or was removed. The ones before it were yielded.
         """
         for name in names:
             try:
@@ -83,10 +88,14 @@ class ChunkStore:
         return self._folder / hashlib.sha256(of.encode()).hexdigest()[:16] / name
 
     def _make_room(self, mine: Path, size_bytes: int) -> None:
-        """Remove expired chunks, then those of the submitter with the most.
+        """Remove chunks until a new one fits: expired ones first, then those of the submitter with the most bytes.
+
+        Args:
+            mine: Folder of the submitter who sends the new chunk.
+            size_bytes: Bytes of the new chunk.
 
         Raises:
-            RunFolderError: The submitter with the most is `mine`.
+            RunFolderError: No chunk has expired, and the submitter with the most bytes is `mine`.
         """
         files = filter(Path.is_file, self._folder.rglob("*"))
         chunks = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in files)
@@ -95,8 +104,7 @@ class ChunkStore:
             held[path.parent] += size
         while held.total() > self._most_bytes:
             largest = max(held, key=held.__getitem__)
-            # Remove expired chunks of any submitter first; then the submitter with the most bytes loses chunks, even if
-            # another one needs the space.
+            # Remove expired chunks of any submitter first: their uploads have been idle for days.
             old = next((chunk for chunk in chunks if chunk[0] < old_s), None)
             if old is None and largest == mine:
                 raise RunFolderError("the service has no space for more data: ask the operator for more")

@@ -37,7 +37,8 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _OF_WORKERS = re.compile(r"/api/v1/(pools/.*|version)")
-"""Paths that a token of the role worker opens; `vcdl login` tries a token by requesting the version."""
+"""Paths that a token of the role worker may request: the pools', and the version, by which `vcdl login` checks that a
+token is valid."""
 _PUBLIC = re.compile(r"/login|/healthz|/static/[a-z.]+\.(css|js|svg)")
 _VISITED = re.compile(r"/|/jobs/[^/]+")
 """Paths of a public service that are open without a session or a token."""
@@ -52,14 +53,26 @@ _BODY_S = 600.0
 _BURST, _STEADY = 300.0, 50.0
 """Requests that a caller may send in a burst, and per second."""
 _VISITS, _STEADY_VISITS, _ALL_VISITS = 60.0, 5.0, 20.0
-"""Requests that a visitor's address may send in a burst, and per second; and those of all visitors per second."""
+"""Requests that one visitor's address may send in a burst, and per second; and that all visitors together may send per
+second (their burst is _BURST)."""
 
 
 class Guard:
-    """The outermost layer of the service, which refuses requests."""
+    """Decides as the outermost layer whether a request may pass, and sets the security headers of every response.
+
+    A request passes if its Host is the service's own (against DNS rebinding), its body is small enough, no page of
+    another site sent it, its caller is known or the page is public, and its caller has not sent too many. The caller
+    is then in `request.state.caller` (None for visitors). The roles beyond worker are checked by the routes.
+    """
 
     def __init__(self, app: ASGIApp, service: WebService, hosts: Collection[str] = ()) -> None:
-        """Prepare the guard. `hosts` are further host names by which the service is reached."""
+        """Prepare the guard.
+
+        Args:
+            app: The application behind the guard.
+            service: The parts that know tokens and sessions.
+            hosts: Host names besides LOOPBACK under which callers reach the service.
+        """
         self._app = app
         self._service = service
         self._rate = RequestRate(_BURST, _STEADY)
@@ -89,7 +102,7 @@ class Guard:
             await self._app(scope, _limit_body(receive, _limit(scope["path"])), send_with_headers)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """Return the answer that refuses a request, or None if it may pass."""
+        """Return the response that refuses a request, or None if it may pass; set `caller` in the request's state."""
         # Use the path that the routes match: in older Starlettes the path of `asked.url` ends at a question mark in a
         # name.
         path, method = asked.scope["path"], asked.scope["method"]
@@ -113,7 +126,7 @@ class Guard:
             return self._refusal_of_visitor(asked, why)
         if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(path):
             return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
-        # This comes after the checks of the role: a refused request does no work that would need a limit.
+        # Count a request only after the check of the role: refusing one costs too little to need a limit.
         if self._rate.is_too_high(caller.name):
             return problem(429, f"{caller.name} sends too many requests: {_STEADY:g} a second are allowed")
         return None if method in _SAFE else _refusal_of_session(asked, caller)
@@ -135,7 +148,12 @@ class Guard:
         return None
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
-        """Return the caller of a request, or the answer that refuses an unknown one."""
+        """Return the caller of a request, by its token or its session's cookie.
+
+        Returns:
+            The caller, or None if unknown; and the response that refuses an unknown caller, unused otherwise: 401 for
+            a program, 429 for too many wrong tokens, and for a browser a redirect to the login page.
+        """
         given = asked.headers.get("authorization", "")
         # A token takes precedence over a cookie, because a program sends it deliberately.
         if given:
@@ -157,7 +175,8 @@ class Guard:
 def _is_of_another_site(asked: HTTPConnection) -> bool:
     """Return whether a page of another site sent the request.
 
-    Older browsers, and all over plain HTTP from elsewhere, only send the origin.
+    Older browsers, and all browsers that use plain HTTP from another machine, do not send Sec-Fetch-Site. For them the
+    Origin is compared with the Host.
     """
     if site := asked.headers.get("sec-fetch-site"):
         return site not in ("same-origin", "none")
@@ -166,8 +185,11 @@ def _is_of_another_site(asked: HTTPConnection) -> bool:
 
 
 def _refusal_of_session(asked: HTTPConnection, caller: Caller) -> Response | None:
-    """Return the refusal of a change that no page of this session sent, or None if the request may pass."""
-    # A form has the token in its body, where vcdl.web.routes checks it; all other requests have it in a header.
+    """Return None if a changing request has the CSRF secret of its session, otherwise the response that refuses it.
+
+    Callers with a token have no session, so they always pass. So do forms, whose secret the routes check.
+    """
+    # A form has the secret in its body, where vcdl.web.routes checks it; all other requests have it in a header.
     is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
     if not caller.csrf or (is_form and not asked.scope["path"].startswith("/api/")):
         return None
@@ -180,19 +202,24 @@ def _address(asked: HTTPConnection) -> str:
 
 
 def too_many(wait_s: float) -> Response:
-    """Return the answer to an address with too many failed logins."""
+    """Return the response for an address with too many failed logins, which may try again after `wait_s` seconds."""
     refused = problem(429, f"too many failed logins: wait {wait_s:.0f} s")
     refused.headers["retry-after"] = f"{wait_s + 1:.0f}"
     return refused
 
 
 def _limit(path: str) -> int:
-    """Return the most bytes of a body at a path."""
+    """Return the largest allowed size of a request's body at a path, in bytes."""
     return CHUNK_BYTES if path.startswith("/api/v1/chunks/") else _MOST_BYTES
 
 
 def _limit_body(receive: Receive, most: int) -> Receive:
-    """Pass a body on, and close the connection if it is larger than announced or stalls."""
+    """Wrap `receive` so that the request ends as a disconnect if its body is too large or too slow.
+
+    Args:
+        receive: Receives the parts of the request.
+        most: Most bytes of the body, whatever its Content-Length announces.
+    """
     got, is_whole, end_s = 0, False, time.monotonic() + _BODY_S
 
     async def receive_limited() -> Message:

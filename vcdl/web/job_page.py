@@ -1,4 +1,4 @@
-"""Render a job and the list of jobs as HTML: whole pages, and the parts that change later."""
+"""Render a job's page, the list of jobs and comparisons as HTML, in parts that a browser can replace one by one."""
 
 import time
 from collections import Counter
@@ -41,10 +41,10 @@ _SETTINGS = 4
 """Most columns of the list for settings: more would push the time left off a screen of 1280 pixels."""
 PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "epochs", "feed",
          "settings")  # fmt: skip
-"""Parts of a job's page that change while it runs: the id of their element and the name of their macro."""
+"""Parts of a job's page that change while the job runs: each is the id of an element and the macro that renders it."""
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
 _MANY_HOSTS = 4
-"""Number of hosts with refusals from which a common cause is assumed, if they are half of all hosts."""
+"""Refusals on at least this many hosts, and on half of all hosts, are taken for a fault of the job or its data."""
 _AFTER_TROUBLE = "not shown while the job has the trouble above."
 """Replaces the sentence on speed, so that it does not distract from the trouble to be solved first."""
 _STALLED_S = 1800.0
@@ -54,10 +54,13 @@ _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
 
 def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]:
-    """Return everything that a job's page shows, read at one moment.
+    """Return the values that the macros in job_parts.html show, keyed by the names used there.
 
-    With `is_public` it is for visitors: hosts are numbered, and the only texts of submitters are the names of the job
-    and its metrics.
+    Args:
+        view: The job, which must not change meanwhile.
+        is_public: Return only what visitors may see: hosts are numbered, and of the submitter's own texts only the
+            names of the job and its metrics are included.
+        by_epoch: Draw the curves over epochs rather than over time.
     """
     standing, row, report = view.standing, view.row(), view.report
     figures = standing.figures()
@@ -98,7 +101,7 @@ def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]
 
 
 def _public_figures(figures: dict[str, str], standing: Standing) -> dict[str, str]:
-    # This lists what may be shown, and not what may not, so that a figure that is added later is hidden from visitors.
+    # Select the public figures instead of removing the others, so that a figure added later is hidden from visitors.
     shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
     return {**shown, **measured_figures(standing.goal, standing.report)}
 
@@ -109,18 +112,18 @@ FILES = {
     "curves.png": ("the curves", "image/png"),
     "confusion_matrix.csv": ("the confusion matrix", "text/csv"),
 }
-"""Files of a run that can be fetched: a description, and the media type."""
+"""Name of each file of a run that can be downloaded → its description and its media type."""
 
 
 class Pages:
-    """Renders pages."""
+    """Renders the parts of pages with the templates of this package."""
 
     def __init__(self, has_fleets: bool = False, base: str = "", is_public: bool = False) -> None:
         ways = [("/", "Jobs"), ("/hosts", "Hosts"), ("/server", "Server"), *([("/fleets", "Fleets")] * has_fleets)]
         self.environment = Environment(
             loader=PackageLoader("vcdl.web"),
             autoescape=True,
-            # A misspelt name in a template is an error in the tests, and not an empty place on a page.
+            # Raise for a misspelt name in a template, so that a test fails instead of a page showing nothing there.
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -131,23 +134,32 @@ class Pages:
         self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
     def job_parts(self, view: JobView, is_public: bool = False, by_epoch: bool = False) -> dict[str, str]:
-        """Return the parts of a job's page.
+        """Return the HTML of each part of a job's page, keyed by PARTS.
 
         Args:
             view: The job.
-            is_public: Whether the page is for visitors.
-            by_epoch: Whether the curves are drawn over epochs rather than over time.
+            is_public: Render the page for visitors, who see neither hosts' names nor settings, files and the feed.
+            by_epoch: Draw the curves over epochs rather than over time.
 
         Raises:
             RunFolderError, JobError, JournalError: The job cannot be read.
         """
         facts = _job_facts(view, is_public, by_epoch)
-        # The macros that render a part are those that the whole page uses, so that an updated part looks the same.
+        # Use the macros of the whole page, so that a part looks the same after an update.
         macros = self.environment.get_template("job_parts.html").module
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
     def comparison(self, standings: Mapping[str, Standing], by_epoch: bool) -> dict[str, Any]:
-        """Return the curves and the table of some jobs, keyed by their names."""
+        """Return what the page that compares jobs shows.
+
+        Args:
+            standings: The jobs, keyed by name.
+            by_epoch: Draw the curves over epochs rather than over time.
+
+        Returns:
+            `charts`: a chart for each metric and for the loss, with a curve for each job. `table`: HTML of the tables
+            of results and of settings that differ.
+        """
         runs = [standing.as_column(name) for name, standing in standings.items()]
         reports = {run.name: run.report for run in runs}
         measures = dict.fromkeys([*(report.monitor.name for report in reports.values()), LOSS])
@@ -161,19 +173,22 @@ class Pages:
         return {"charts": [chart for chart in charts if chart is not None], "table": table}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
-        """Return the part of a page that consists of tables."""
+        """Return the HTML of the sections, as the one part `sections` of their page."""
         macros: Any = self.environment.get_template("overview_parts.html").module
         return {"sections": str(macros.sections(sections))}
 
     def list_parts(self, page: JobPage, is_public: bool = False) -> dict[str, str]:
-        """Return the parts of the list: its head, a row for each job, the cursor `after`, and `names`.
-
-        By `names` a browser notices that there are other rows or columns.
+        """Return the parts of the list of jobs.
 
         Args:
             page: The rows.
-            is_public: Whether the list is for visitors, who see no settings, no notes and no reasons why a job cannot
-                be read.
+            is_public: Render the list for visitors, who see no settings, no notes and no reasons why a job cannot be
+                read.
+
+        Returns:
+            HTML of `head`, of `count` and of each row (`job-NAME`); `after`, the cursor of the next page, empty on the
+            last one; and `names`, the names of rows and columns, by which a browser notices that it must reload the
+            list because rows or columns were added or removed.
         """
         macros: Any = self.environment.get_template("list_parts.html").module
         columns = {} if is_public else _differing([row for row in page.rows if isinstance(row, JobRow)])
@@ -197,9 +212,9 @@ def _comparison_cells(row: ComparisonRow) -> Sequence[PageCell]:
 
 
 def _differing(rows: Sequence[JobRow]) -> dict[str, str]:
-    """Return the settings in which jobs of a page differ, with their defaults.
+    """Return the settings in which the jobs of a page differ: key → default. They become columns of the list.
 
-    Settings that the most jobs set come first.
+    At most `_SETTINGS` are returned, those that the most jobs set.
     """
     defaults = {key: default for row in rows for key, (_, default) in row.settings.items()}
     counts = Counter(key for row in rows for key in row.settings)
@@ -208,15 +223,18 @@ def _differing(rows: Sequence[JobRow]) -> dict[str, str]:
 
 
 def _stream(view: JobView, standing: Standing, is_public: bool = False) -> StreamPicture | None:
-    """Return the subtask stream up to now, or to the last event if nothing happened since.
+    """Return the picture of the subtask stream up to now, or up to the last event if the job does not run.
 
-    With `is_public` hosts are numbered in the order in which they appeared.
+    Args:
+        view: The job.
+        standing: Its standing; the stream ends at its `now_s`, unless that is None.
+        is_public: Number the hosts in the order in which they appeared, instead of naming them.
     """
     spans = view.stream.spans(standing.now_s)
     if is_public:
         names = dict.fromkeys((*view.hosts.hosts, *(span.host for span in spans)))
-        # By order of arrival, as the table of hosts has it: a visitor's numbers stay the same from one look to the
-        # next.
+        # Number hosts in the order of arrival, in which the table of hosts keeps them: so a host keeps its number when
+        # the page is loaded again.
         numbers = {name: number for number, name in enumerate(names, 1)}
         spans = [replace(span, host=f"host {numbers[span.host]}") for span in spans]
     if standing.now_s is not None:
@@ -231,7 +249,7 @@ def _stream(view: JobView, standing: Standing, is_public: bool = False) -> Strea
 
 
 def _ago(time_s: float, now_s: float | None = None) -> str:
-    """Return the time since a moment in whole minutes, so that an idle page does not change more often.
+    """Return the time since a moment in words and whole minutes, so that an idle page changes only once a minute.
 
     Args:
         time_s: The moment, as Unix time.
@@ -242,7 +260,7 @@ def _ago(time_s: float, now_s: float | None = None) -> str:
 
 
 def _nobody_works(view: JobView) -> str:
-    """Explain why no daemon serves this job, and name the command that starts daemons or the log to read."""
+    """Explain why a waiting job of a BOINC project makes no progress, and which command to run or log to read."""
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.processes import standstills
 
@@ -258,7 +276,13 @@ def _nobody_works(view: JobView) -> str:
 
 
 def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
-    """Return the problems of a job, worst first, without causes if `is_public`."""
+    """Return a sentence for each problem of a job, worst first.
+
+    Args:
+        view: The job.
+        state: Its state.
+        is_public: Return only that the job failed or stands still, without causes, which may name hosts and files.
+    """
     totals, found = view.report.totals, []
     if state is RunState.FAILED:
         found.append("The job was given up: a shard failed every time it was tried.")
@@ -270,7 +294,7 @@ def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
         reason = printable(totals.evaluator_death.reason)
         found.append(f"The evaluator died ({reason}): accuracy is measured later.")
     setbacks = totals.failed + totals.refused
-    # Report them from a tenth on: some subtasks are always lost on volunteers' machines, and that is no news.
+    # Report setbacks only from a tenth of the subtasks on: some are always lost on volunteers' machines.
     if setbacks and (state is RunState.FAILED or setbacks >= 0.1 * (totals.applied + setbacks)):
         last = f" The last: {printable(setback_words(totals.last_setback))}." if totals.last_setback else ""
         found.append(f"{setbacks} of {totals.applied + setbacks} subtasks {_setbacks(view, setbacks)}.{last}")
@@ -278,7 +302,10 @@ def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
 
 
 def standstill(view: JobView, state: RunState, now_s: float) -> str:
-    """Return why a job stands still and what to do, or "" if it proceeds or is not supposed to."""
+    """Return why a job stands still and what to do, or "" if it makes progress, is paused or has ended.
+
+    The text before the first ": " names no cause, and may be shown to visitors.
+    """
     last_s = view.report.history.last_s
     if state is RunState.KILLED:
         return f"{_describe_inactivity(view)}: its process died. `Resume` continues, and no applied update is lost."
@@ -296,7 +323,7 @@ def _describe_inactivity(view: JobView) -> str:
 
 
 def _setbacks(view: JobView, setbacks: int) -> str:
-    """Return what happened to lost or refused subtasks, and whether one host caused most of them."""
+    """Describe the lost and refused subtasks: how many for which reason, and on which host or how many hosts."""
     refusals, by_host = Counter[str](), Counter[str]()
     for host in view.hosts.hosts.values():
         refusals.update(host.refused)
@@ -323,13 +350,13 @@ def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:
 
 
 def _refusal_words(name: str) -> str:
-    """Return the name of a refusal and its meaning, or only the name if another version wrote it."""
+    """Return the name of a refusal and its meaning; only the name if this version of VCDL does not know it."""
     meaning = next((f" ({known.words})" for known in Refusal if known == name), "")
     return f"{printable(name)}{meaning}"
 
 
 def epoch_lines(view: JobView) -> list[FeedLine]:
-    """Return a sentence for each of the last epochs, newest first."""
+    """Return a feed line with the results of each of the last epochs, at most `_FEED`, newest first."""
     report, goal = view.report, view.standing.goal
     return [
         FeedLine(report.history.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
@@ -338,7 +365,14 @@ def epoch_lines(view: JobView) -> list[FeedLine]:
 
 
 def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
-    """Return the job's feed with `further` sentences merged in, newest first."""
+    """Return the newest lines of a job's feed, at most `_FEED`, newest first.
+
+    Adjacent setbacks with the same cause become one line.
+
+    Args:
+        view: The job.
+        further: Lines that the view's feed lacks, such as `epoch_lines`.
+    """
     lines = sorted([*view.feed, *further], key=lambda line: line.time_s, reverse=True)
     # Only neighbours are merged: an event between two setbacks may be their cause.
     alike = (list(group) for _, group in groupby(lines, key=lambda line: line.cause or id(line)))
@@ -346,7 +380,7 @@ def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
 
 
 def _together(alike: list[FeedLine]) -> FeedLine:
-    """Merge successive setbacks with the same text into one line, newest first."""
+    """Merge lines with the same cause, newest first, into the newest one, which then names their number and hosts."""
     newest = alike[0]
     if len(alike) == 1:
         return newest
@@ -369,7 +403,7 @@ def _query(asked: Mapping[str, str | Sequence[str]], **changed: str) -> str:
 
 
 def _clock(time_s: float) -> str:
-    """Return a moment as the time of day by the service's clock, with the date unless it is today."""
+    """Return a Unix time as local time of the service: the time of day if it is today, otherwise date and minute."""
     moment, today = time.localtime(time_s), time.localtime()
     is_today = moment[:3] == today[:3]
     return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", moment)

@@ -1,4 +1,4 @@
-"""Follow a job's journal in memory, so that a page costs only the events since the last one."""
+"""Keep a job's figures in memory, so that a page only reads the events that were recorded since the last page."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ from vcdl.trust.kept_hosts import shown_hosts
 _WINDOW = 6000
 """Newest journal rows from which pictures and feed are drawn: about five for each drawn subtask."""
 _RECENT = 1000
-"""Newest journal rows in memory for those who follow a job, so that it stays bounded."""
+"""Newest journal rows in memory, for clients that follow a job's events; older rows are read from the journal."""
 _FEED = 60
 """Sentences in memory of a job's feed; enough, because the page shows 25."""
 _PROFILE_EVERY_S = 15.0
@@ -54,9 +54,11 @@ class FeedLine:
 
 
 class JobView:
-    """The figures of a job, kept up to date.
+    """The figures of a job, which each call of `current` brings up to date from the journal.
 
-    Several threads may use a view; `current` prevents changes meanwhile.
+    Several threads may use a view. `current` holds its lock, so that the figures do not change within the block; read
+    them only there. A view never writes to the run, except that it stores folded states in the journal so that the next
+    process need not read the whole journal.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -65,11 +67,11 @@ class JobView:
         self.hosts = HostHistory()
         self.stream = SubtaskStream()
         self.last_id = 0
-        """Number of the last journal row that is included in the figures."""
+        """Id of the last journal row that is included in the figures."""
         self.feed: deque[FeedLine] = deque(maxlen=_FEED)
-        """Sentences of the last events other than the ends of epochs, oldest first."""
+        """Lines of the newest events, without the ends of epochs, oldest first."""
         self.recent: deque[Recorded] = deque(maxlen=_RECENT)
-        """The last rows of the journal."""
+        """The newest rows of the journal, oldest first."""
         self._job: Job | None = None
         self._clock: Clock = SteadyClock().now_s
         self._folds: tuple[KeptState[Any], ...] = ()
@@ -79,7 +81,9 @@ class JobView:
 
     @contextmanager
     def current(self) -> Iterator["JobView"]:
-        """Yield the view, up to date and unchanged within the block.
+        """Bring the view up to date and yield it; it does not change within the block.
+
+        The lock is held meanwhile, so other threads that need the view wait. The same thread may nest calls.
 
         Raises:
             RunFolderError, JobError, JournalError: The job cannot be read.
@@ -89,16 +93,16 @@ class JobView:
             if signature != self._signature:
                 # The first entry is the job file's: `vcdl set` has changed it.
                 if self._signature is None or signature[0] != self._signature[0]:
-                    self._job = None  # reading it takes longer than looking
+                    self._job = None  # read again only when it is needed, which takes longer than all other steps
                 self._look()
-                # Set the signature from before the look only after it: a write in between changes the files again, and
-                # the next call reads them again. If the look raises, the old signature stays and the look is repeated.
+                # Keep the signature of the files as they were before they were read: if they were written meanwhile,
+                # the next call notices and reads them again. Set it last: if reading raises, it is repeated.
                 self._signature = signature
             yield self
 
     @property
     def job(self) -> Job:
-        """The job as the run follows it.
+        """The settings with which the run trains, `vcdl set` included.
 
         Raises:
             JobError: The job file is damaged.
@@ -109,7 +113,7 @@ class JobView:
 
     @property
     def standing(self) -> Standing:
-        """The current standing of the run.
+        """The state, the figures and the time left of the run, as of now.
 
         Raises:
             RunFolderError, JobError, JournalError: The run cannot be read.
@@ -117,7 +121,7 @@ class JobView:
         return Standing.of(self.folder, self.job, self.report, self._clock)
 
     def row(self) -> JobRow:
-        """Return the job's row in the list.
+        """Return the job's row in the list of jobs.
 
         Raises:
             RunFolderError, JobError, JournalError: The run cannot be read.
@@ -125,7 +129,9 @@ class JobView:
         return JobRow.of(self.standing, self.hosts.bringing)
 
     def rows_after(self, after: int, limit: int) -> list[Recorded]:
-        """Return the rows after one, in order: from memory if they are recent, otherwise from the journal.
+        """Return at most `limit` journal rows with ids above `after`, in order.
+
+        Recent rows come from memory, older ones from the journal.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -141,9 +147,9 @@ class JobView:
         with journal_of(self.folder) as journal:
             if journal is None:
                 return
-            if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was restored
-                # The figures continue from a state that is stored in the journal, so the first look at a long run reads
-                # only new events.
+            # Begin anew at the first call, and if the journal is shorter than before: an older copy was restored.
+            if not self._folds or journal.last_id() < self.last_id:
+                # Continue from the state that is stored in the journal, so that a long run's events are not all read.
                 history, hosts = kept_history(journal), shown_hosts(journal)
                 self.report, self.hosts = Report(history.advance(save=True)), hosts.advance()
                 self._folds = (history, hosts)
@@ -155,24 +161,24 @@ class JobView:
                 self.last_id = max(0, history.last_id - _WINDOW)
             for recorded in journal.stream(self.last_id):
                 for fold in self._folds:
-                    fold.follow(recorded)  # which it does not twice
+                    fold.follow(recorded)  # ignores a row that it has already included
                 if line := _feed_line(recorded, self.stream):
                     self.feed.append(line)
                 self.stream.follow(recorded)
                 self.recent.append(recorded)
                 self.last_id = recorded.id
-            # Unverified uploads of each host, which only the coordinator's verdicts need: they would fill the memory of
-            # a view.
+            # Drop each host's unverified uploads: only the coordinator needs them for its verdicts, and they would fill
+            # the memory of a view.
             for host in self.hosts.hosts.values():
                 host.unverified.clear()
 
 
 def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
-    """Return the feed line of an event, or None.
+    """Return the feed line of an event, or None for a kind of event that the feed does not show.
 
     Args:
         recorded: The event.
-        before: The stream up to the event, from which the host of a lost subtask is taken.
+        before: The stream without this event: it still knows which host had the lost subtask.
     """
     host = cause = ""
     match event := recorded.event:
@@ -185,7 +191,10 @@ def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
 
 
 class ProfileReader:
-    """The profile of a run, computed in the background: a long journal takes a minute at first."""
+    """The profile of a run, computed by a thread in the background, because a long journal takes a minute at first.
+
+    `sentence` starts the thread; `stages` and `machines` are results of its last completed computation.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -193,14 +202,21 @@ class ProfileReader:
         self._due_s = 0.0
         self._words = ""
         self.stages: dict[str, tuple[int, float]] = {}
-        """Stage → number of applied subtasks with that stage and their seconds in it, as of the last `sentence`."""
+        """Stage → number of applied subtasks, and the seconds that they spent in this stage."""
         self.machines: dict[str, tuple[int, int, str]] = {}
-        """Host → bytes down and up, and a description of its machine, as of the last `sentence`."""
+        """Host → bytes that it downloaded, bytes that it uploaded, and a description of its machine."""
         self._busy = threading.Lock()
 
     def sentence(self, job: Job) -> str:
-        """Return the recent sentence of `vcdl profile`; the first call only starts to compute it."""
-        # Do not wait: while a thread reads the profile, callers get the last sentence.
+        """Return the newest known advice of `vcdl profile`, and have the profile updated in the background.
+
+        Args:
+            job: The settings of the run.
+
+        Returns:
+            The sentence, or "" if there is none yet: the first call only starts the computation.
+        """
+        # Do not wait for the thread that reads the profile: until it ends, callers get the previous sentence.
         if time.monotonic() >= self._due_s and self._busy.acquire(blocking=False):
             threading.Thread(target=self._read, args=(job,), name="vcdl-profile", daemon=True).start()
         return self._words
@@ -226,9 +242,10 @@ class ProfileReader:
 
 
 def signature_of(folder: RunFolder) -> Signature:
-    """Return sizes and modification times of a run's files, which change with every write.
+    """Return the size and modification time of each of a run's files, so that a write to one changes the result.
 
-    An empty file counts as missing, because SQLite creates an empty log when the journal is only read.
+    Job file, journal, its write-ahead log, summary and note are included, in this order. An empty file counts as
+    missing, because SQLite creates an empty log when the journal is only read: that would look like a write.
     """
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
     files = (folder.job_file, folder.journal_file, log, folder.summary_file, folder.note_file)

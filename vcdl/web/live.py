@@ -1,4 +1,4 @@
-"""Keep parts of a page up to date by server-sent events; a page is rendered once for all its watchers."""
+"""Keep open pages up to date by server-sent events; each page is rendered once a second for all its watchers."""
 
 import asyncio
 import json
@@ -14,9 +14,10 @@ from vcdl.errors import VcdlError
 
 _log = logging.getLogger("vcdl.web")
 EVERY_S = 1.0
-"""Seconds between two renderings, and so between two messages to a browser, at least."""
+"""Fewest seconds between two renderings of a page, and so between two messages to a browser."""
 _AT_EVERY_S = 100
-"""Watchers of a page that are updated in each round, at most; with more, each is updated less often."""
+"""Watchers of a page up to which it is rendered every EVERY_S seconds; with n times as many, n times less often, so
+that the messages per second stay bounded."""
 _PING_S = 15.0
 """Seconds after which a stream without news sends a comment, so that a lost reader is noticed."""
 _VALID_FOR_S = 10.0
@@ -25,20 +26,34 @@ MOST_WATCHERS = 500
 """Most simultaneous streams, since each holds a connection."""
 
 Parts = Mapping[str, str]
-"""HTML of the parts of a page, by the id of the element that contains it."""
+"""Id of each element of a page that changes → its HTML."""
 
 
 def sse(event: str, data: str, row: int | None = None) -> bytes:
-    """Return one server-sent event; `row` is its id."""
+    """Return the bytes of one server-sent event.
+
+    Args:
+        event: The kind of event.
+        data: Its content; lines are sent as several `data` fields.
+        row: Its id, which a browser that reconnects sends back; None for an event without an id.
+    """
     lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
     number = "" if row is None else f"id: {row}\n"
     return f"{number}event: {event}\n{lines}\n".encode()
 
 
 async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Yield the messages of a stream until its reader's token has ended, which no later request would check."""
+    """Yield the messages of a stream, and end it at most some seconds after its reader's token has become invalid.
+
+    Without this a revoked token could read on for as long as the stream is open, because only requests are checked.
+
+    Args:
+        messages: The stream, which is closed at the end.
+        is_valid: Returns whether the reader's token is still valid; called in a thread, every `_VALID_FOR_S` seconds at
+            most.
+    """
     looked_s = time.monotonic()
-    # Close it immediately when the reader's token ends, so that `follow` frees its place.
+    # Close the stream as soon as this generator ends, so that `follow` frees the watcher's place.
     async with aclosing(messages):
         async for message in messages:
             if time.monotonic() >= looked_s + _VALID_FOR_S:
@@ -50,7 +65,7 @@ async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[
 
 @dataclass
 class _Page:
-    """One page with watchers."""
+    """A page with watchers: its last rendering, and the task that renews it."""
 
     render: Callable[[], Parts]
     parts: Parts = field(default_factory=dict)
@@ -60,19 +75,23 @@ class _Page:
     delta: bytes = b""
     """Message with the parts that the last version changed."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the next version is ready, which then has its own event."""
+    """Set when the next version is ready; a new event for the version after it then takes its place."""
     watchers: int = 0
     task: asyncio.Task[None] | None = None
 
 
 class LivePages:
-    """The pages that have watchers."""
+    """Renders each page that browsers watch, for all its watchers together.
+
+    The first watcher of a page starts a task that renders it regularly, and the last one ends the task. Use it only in
+    the event loop: nothing is locked.
+    """
 
     def __init__(self) -> None:
         self._pages: dict[str, _Page] = {}
 
     def parts(self, key: str) -> Parts:
-        """Return the parts of a page as last rendered for its watchers; none without watchers or after a failure."""
+        """Return the parts of a page as last rendered for its watchers; empty without watchers or after a failure."""
         parts = self._pages[key].parts if key in self._pages else {}
         return {} if parts.get("live-error") else parts
 
@@ -82,11 +101,14 @@ class LivePages:
         return sum(page.watchers for page in self._pages.values())
 
     async def follow(self, key: str, render: Callable[[], Parts]) -> AsyncGenerator[bytes, None]:
-        """Yield messages with the parts of a page: first all of them, then those that change.
+        """Yield server-sent events with the parts of a page: first all of them, then those that have changed.
+
+        The part `live-error` is the reason if the page cannot be rendered, otherwise empty. The generator never ends;
+        closing it gives up the watcher's place.
 
         Args:
-            key: Names the page; watchers with the same key share its rendering.
-            render: Renders the parts.
+            key: Address of the page; watchers with the same key share its rendering.
+            render: Renders all parts; called in a thread, about once a second.
         """
         page = self._pages.setdefault(key, _Page(render))
         page.watchers += 1

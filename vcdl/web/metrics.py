@@ -32,16 +32,16 @@ from vcdl.wire.task import ACCURACY, LOSS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CACHE_S = 10.0
-"""Seconds for which metrics are cached, so that several collectors cost no more than one."""
+"""Seconds for which metrics are cached, so that several Prometheus servers cost no more than one."""
 _MOST_JOBS = 200
-"""Most jobs with metrics of their own."""
+"""Most open jobs with metrics of their own, which limits the size of the answer; further jobs are not counted."""
 _ENDED_S = 86400.0
-"""Seconds for which the end of a job is reported, so that an alert about it ends."""
+"""Seconds for which an ended job still has a state: long enough to be noticed, and then an alert about it ends."""
 _UNREADABLE = "unreadable"
 
 
 class Metrics:
-    """The metrics of all jobs."""
+    """Renders the metrics of all jobs and of the service's process, at most once in `_CACHE_S` seconds."""
 
     def __init__(self, catalogue: JobCatalogue) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -53,7 +53,7 @@ class Metrics:
         self._due_s = 0.0
 
     def text(self) -> bytes:
-        """Return the metrics in Prometheus' format.
+        """Return the metrics in Prometheus' text format, at most ten seconds old.
 
         Raises:
             RunFolderError: The folder of runs cannot be read.
@@ -78,7 +78,7 @@ class _Collector:
         states: Counter[str] = Counter()
         families = _Families()
         for name in (name for is_over, name in listed if is_over):
-            with suppress(OSError, ValueError):  # it is open: the next look finds it there
+            with suppress(OSError, ValueError):  # it was resumed meanwhile: the next request counts it as open
                 ended_s, end = self._end_of(name)
                 states[end.value] += 1
                 if time.time() - ended_s < _ENDED_S:
@@ -100,7 +100,9 @@ class _Collector:
         yield from families.by_name.values()
 
     def _end_of(self, name: str) -> tuple[float, RunState]:
-        """Return when a job ended, and how. Each summary is read once, because there may be thousands.
+        """Return the Unix time at which a finished job ended, and the state in which it ended.
+
+        A summary is read again only if its modification time has changed, because there may be thousands.
 
         Raises:
             OSError, ValueError: The summary cannot be read.
@@ -114,10 +116,11 @@ class _Collector:
 
 
 class _Families:
-    """The metrics of single jobs."""
+    """Collects the metrics that have a `job` label, as one family per metric with a sample for each job."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Metric] = {}
+        """Name of a metric → its samples of all jobs."""
 
     def state(self, job: str, state: str) -> None:
         """Add the state of one job."""
@@ -171,7 +174,7 @@ class _Families:
             self._counter("vcdl_updates_refused", "Uploads that were refused.", {"job": job, "refusal": refusal}, count)
         self._summary("vcdl_update_staleness_versions", "Staleness of updates.", {"job": job}, totals.applied,
                       totals.staleness_sum)  # fmt: skip
-        view.profile.sentence(settings)  # which has the stages of some seconds ago kept up
+        view.profile.sentence(settings)  # has the stages updated in the background, for a later request
         for stage, (count, seconds) in view.profile.stages.items():
             self._summary("vcdl_subtask_stage_seconds", "Seconds of subtasks by stage.",
                           {"job": job, "stage": stage}, count, seconds)  # fmt: skip
@@ -187,8 +190,16 @@ class _Families:
         self._add(SummaryMetricFamily, name, what, labels, {"_count": count, "_sum": total})
 
     def _add(self, kind: Any, name: str, what: str, labels: dict[str, str], samples: dict[str, float]) -> None:
-        """Add a sample for each ending of a metric's name."""
-        # One family with samples of all jobs: the format requires each name and its help once.
+        """Add samples of one job to a metric.
+
+        Args:
+            kind: The class of the metric's family.
+            name: The metric.
+            what: Its help text.
+            labels: The labels of the samples.
+            samples: Ending that is appended to the metric's name → value.
+        """
+        # Keep one family for all jobs, because the format allows each name and its help only once.
         family = self.by_name.setdefault(name, kind(name, what, labels=list(labels)))
         for ending, value in samples.items():
             family.add_sample(name + ending, labels, value)

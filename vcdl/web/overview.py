@@ -1,4 +1,4 @@
-"""Compute the pages of hosts, of the server and of fleets: sections with a sentence and a table each."""
+"""Compute the pages of hosts, of the server and of fleets, as sections that each have a sentence and a table."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ _ENDED = 20
 """Most ended instances that are shown, newest first: enough to see what keeps failing."""
 _UNKNOWN = "–"
 _BAD = ("quarantined", "convicted", "doubtful", "banned")
-"""States of hosts that are highlighted."""
+"""States of hosts that are shown in red."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,26 @@ class PageCell:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of a page."""
+    """A section of a page: a heading, a sentence and a table. Any of them may be empty."""
 
     heading: str
     words: str = ""
     columns: Sequence[str] = ()
+    """Headings of the columns; a column of numbers begins with `#`, which is not shown."""
     rows: list[Sequence[PageCell]] = field(default_factory=list)
 
 
 def hosts_page(catalogue: JobCatalogue, job: str = "") -> list[PageSection]:
-    """Return the hosts of all open jobs, or of one, open or not, those with trouble first.
+    """Return the page of hosts: a row for each host and job, the least trusted hosts and the most failures first.
+
+    Args:
+        catalogue: The jobs.
+        job: The only job whose hosts are shown, finished or not; an empty string for all open jobs.
 
     Raises:
         RunFolderError: The folder of runs cannot be read, or has no such job.
     """
-    # Do this once for all rows, because it opens BOINC's database.
+    # Query the bans once for all rows, because this opens BOINC's database.
     banned = banned_hosts(catalogue.runs)
     found = [
         _host_row(view, name, banned, is_of_one=bool(job))
@@ -79,9 +84,19 @@ def hosts_page(catalogue: JobCatalogue, job: str = "") -> list[PageSection]:
 def _host_row(
     view: JobView, name: str, banned: frozenset[str] | None, is_of_one: bool
 ) -> tuple[tuple[float, float], Sequence[PageCell]]:
-    """Return a host's row and its sort key: hosts with trouble come first."""
+    """Return the sort key and the cells of a host's row.
+
+    Args:
+        view: The job.
+        name: The host.
+        banned: Hosts that BOINC bans, or None if unknown: the row then has no button to ban the host.
+        is_of_one: Leave out the column with the job, because the page shows only one.
+
+    Returns:
+        The key, which is lower for a less trusted host, and then for a larger fraction of failures; and the cells.
+    """
     host, job = view.hosts.hosts[name], view.folder.path.name
-    view.profile.sentence(view.job)  # has the machines read, for the next look
+    view.profile.sentence(view.job)  # has the machines read in the background, for a later request
     down, up, machine = view.profile.machines.get(name, (None, None, ""))
     refused, trust = host.refused.total(), ShownTrust.of(view.job, view.hosts, name)
     speed = view.hosts.samples_per_s(name)
@@ -108,13 +123,20 @@ def _host_row(
 
 
 def _silence(view: JobView, since_s: float) -> PageCell:
-    """Return the time since a moment of a job's clock, or unknown in a simulation, whose clock is virtual."""
+    """Return a cell with the time since a Unix time; `–` if it is 0, or in a simulation, whose clock is virtual."""
     is_known = since_s and view.folder.kind.has_wall_clock
     return _number(duration(max(0.0, time.time() - since_s)) if is_known else None)
 
 
 def banned_hosts(runs: Path) -> frozenset[str] | None:
-    """Return the hosts that the BOINC project of these runs bans, or None without a project or database."""
+    """Return the hosts that BOINC's scheduler refuses, by their names in journals.
+
+    Args:
+        runs: The folder of runs.
+
+    Returns:
+        None if the runs belong to no BOINC project, or if its database cannot be read, so that it is unknown.
+    """
     if (path := project_of(runs)) is None:
         return None
     from vcdl.boinc.grid import host_care
@@ -124,7 +146,7 @@ def banned_hosts(runs: Path) -> frozenset[str] | None:
     try:
         with closing(BoincDatabase(BoincProject.at(path))) as database:
             return frozenset(f"host-{number}" for number in host_care.banned_hosts(database))
-    # None and not an empty set: without the database it is unknown who is banned, and no button may claim to know.
+    # Return None and not an empty set: that would offer to ban hosts that may be banned already.
     except VcdlError:
         return None
 
@@ -145,7 +167,11 @@ def _job_row(view: JobView) -> Sequence[PageCell]:
 
 
 def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
-    """Return the page of the server: backlog, speed and stores of open jobs, daemons, and the machine.
+    """Return the page of the server: open jobs with their stores and backlogs, BOINC's daemons, and the machine.
+
+    Args:
+        catalogue: The jobs.
+        watchers: Number of browsers that watch a page.
 
     Raises:
         RunFolderError: The folder of runs cannot be read.
@@ -167,7 +193,7 @@ def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
 
 
 def _daemons(runs: Path) -> Iterator[PageSection]:
-    """Yield the daemons of a BOINC project, if the runs belong to one."""
+    """Yield the section with the states of the project's daemons, or nothing if the runs belong to no BOINC project."""
     if (path := project_of(runs)) is None:
         return
     from vcdl.boinc.grid.project_folder import BoincProject
@@ -193,19 +219,25 @@ def _daemons(runs: Path) -> Iterator[PageSection]:
 
 
 def fleets_page(files: Sequence[Path]) -> list[PageSection]:
-    """Return the page of the fleets in these files: instances, money, notices."""
+    """Return the page of fleets: for each fleet file a section with its cost, alerts and instances.
+
+    A fleet that cannot be read gets a section with the error.
+    """
     return [_fleet(file) for file in files]
 
 
 def money_words(files: Sequence[Path]) -> str:
-    """Return the dollars that all these fleets cost an hour and have cost, or "" if none can be read."""
+    """Return a phrase on what all these fleets together cost per hour and have cost so far, in dollars.
+
+    Fleets that cannot be read are left out; with none left, the phrase is empty.
+    """
     from vcdl.fleet.cost import present_cost
     from vcdl.fleet.ledger import Ledger
     from vcdl.fleet.open import Fleet
 
     costs = []
     for file in files:
-        with suppress(VcdlError):  # the page of fleets shows it
+        with suppress(VcdlError):  # the page of fleets shows the error
             costs.append(present_cost(Ledger(Fleet.of_file(file).folder.ledger_file), time.time()))
     spent_usd, usd_per_h = (sum(one) for one in zip(*costs, strict=True)) if costs else (0.0, 0.0)
     return f"{usd_per_h:.2f} $/h now, {spent_usd:.2f} $ so far" if costs else ""
@@ -248,7 +280,10 @@ def _instance_row(one: "InstanceHistory") -> Sequence[PageCell]:
 
 
 def _views(catalogue: JobCatalogue, job: str) -> Iterator[JobView]:
-    """Yield the view of a job, or if none is named those of all open jobs."""
+    """Yield the view of the named job, or the views of all open jobs if the name is empty.
+
+    Each view is locked and up to date until the next one is requested.
+    """
     if not job:
         yield from _open_views(catalogue)
         return
@@ -257,12 +292,15 @@ def _views(catalogue: JobCatalogue, job: str) -> Iterator[JobView]:
 
 
 def _open_views(catalogue: JobCatalogue) -> Iterator[JobView]:
-    """Yield the views of readable open jobs, each unchanged while it is used."""
+    """Yield the views of open jobs, at most `_MOST_JOBS`, skipping those that cannot be read.
+
+    Each view is locked and up to date until the next one is requested.
+    """
     for name in [name for is_over, name in catalogue.list_jobs() if not is_over][:_MOST_JOBS]:
         try:
             with catalogue.view(name).current() as view:
                 yield view
-        except VcdlError:  # the list of jobs shows it
+        except VcdlError:  # the list of jobs shows the error
             continue
 
 

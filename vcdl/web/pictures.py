@@ -1,8 +1,8 @@
 """Draw pictures of a job as SVG.
 
-Shapes stretch to the available room, but letters must not. So a chart is a picture without its own scale, with labels
-at percentages, that contains another picture with the stretched shapes. No script is needed: the text for a point,
-which a browser shows under the pointer, is the title of an invisible column around the point.
+A chart fills the available width: its shapes are stretched, but its labels must not be. So an outer picture without a
+scale contains the labels, at percentages, and an inner picture with the stretched shapes. No script is needed: the text
+that a browser shows when the pointer is near a point is the title of an invisible column around the point.
 """
 
 import math
@@ -25,17 +25,17 @@ from vcdl.wire.task import LOSS
 _WIDTH, _HEIGHT = 1000, 200
 """Width and height of a chart in its own units; a picture is stretched to the available room."""
 _POINTS = 300
-"""Most points of a line, since a screen shows no more; further epochs are merged."""
+"""Most points of a line, since a screen shows no more; with more epochs, neighbouring ones are merged."""
 _DOTS = 60
 """Most points with markers, so that markers do not touch."""
 _COLUMNS = 100
-"""Most columns with a point's values, since more would be narrower than a pointer is steady; these take 17 kB."""
+"""Most columns that show a point's values: narrower ones are hard to hit with a pointer, and these take 17 kB."""
 _HOSTS = 24
 """Most hosts in the stream, the most recently active ones, because more rows would not fit a screen."""
 _LANES = 4
-"""Most subtasks of one host that are drawn side by side, so that rows stay readable."""
+"""Most lanes of a host's row, for subtasks that overlap in time; more would be too thin to read."""
 _IDLE = 0.08
-"""Width of the strip for time without events, which may be days, as a fraction of the time before."""
+"""Width of the strip for the time since the last event, which may be days, as a fraction of the picture before it."""
 _BARS = 12
 COLOURS = 6
 """Distinguishable lines of a comparison; further ones repeat the colours."""
@@ -47,12 +47,12 @@ _MEANINGS = {Fate.SUPERSEDED: " (another copy came first)"}
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with its title."""
+    """A chart with its title and legend."""
 
     title: str
     svg: Markup
     keys: Sequence[tuple[str, str]] = ()
-    """Class and meaning of what is drawn."""
+    """Legend: the CSS class of each kind of shape, and its meaning."""
 
 
 @dataclass(frozen=True)
@@ -63,25 +63,32 @@ class StreamPicture:
     """Rows of the picture: the host, and its subtasks."""
     left: str
     right: str
-    """Labels of the axis' two ends."""
+    """Labels of the two ends of the time axis."""
     counts: list[tuple[str, str]]
-    """Class, and number and name, of each fate that occurs."""
+    """Legend: the CSS class of each fate that occurs, and a phrase with its number of subtasks."""
     left_out: int
-    """Number of hosts without a row."""
+    """Number of hosts that were left out because only `_HOSTS` rows are drawn."""
 
 
 @dataclass(frozen=True)
 class _Point:
     x: float
-    """Place on the axis: active seconds, or the epoch."""
+    """Place on the horizontal axis: seconds of training, or the epoch."""
     mean: float
     low: float
     high: float
+    """Range of the values of the epoch's evaluated versions."""
     words: str
+    """Text that a browser shows for the point."""
 
 
 def sparkline(course: Sequence[float], monitor: str) -> Markup:
-    """Return a small line of the means of epochs, or nothing for fewer than two epochs."""
+    """Return a small curve without axes for the list of jobs; empty if fewer than two values are finite.
+
+    Args:
+        course: The mean value of each epoch.
+        monitor: Name of the metric, for screen readers.
+    """
     # A diverged epoch has NaN or infinity, which would make every coordinate of the path invalid.
     values = [value for value in course if math.isfinite(value)]
     if len(values) < 2:
@@ -94,9 +101,13 @@ def sparkline(course: Sequence[float], monitor: str) -> Markup:
 
 
 def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
-    """Return the curve of the job's monitor with the best epoch marked, or None if there is none yet.
+    """Return the curve of the metric by which a job is judged, or None before the first finite value.
 
-    Epochs in which several versions were evaluated have a band from the lowest to the highest.
+    The best epoch is marked. If several versions of an epoch were evaluated, a band shows their range.
+
+    Args:
+        report: The job's figures.
+        by_epoch: Draw the curve over epochs rather than over seconds of training.
     """
     monitor, best = report.monitor, report.best_epoch
     points = [
@@ -117,9 +128,15 @@ def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
 
 
 def loss_chart(report: Report, by_epoch: bool = False) -> Chart | None:
-    """Return the losses in validation and training.
+    """Return the curves of the validation loss and of the clients' mean training loss.
 
-    None if the loss is not measured, or if the job is judged by it and no client reports its own.
+    Args:
+        report: The job's figures.
+        by_epoch: Draw the curves over epochs rather than over seconds of training.
+
+    Returns:
+        None if the loss was never measured, or if `measure_chart` already shows all of it: the job is judged by its
+        loss, and no client reports a training loss.
     """
     points, trained = [], []
     for one in report.epochs:
@@ -170,7 +187,13 @@ def _chart(
 
 
 def comparison_chart(measure: str, reports: Mapping[str, Report], by_epoch: bool = False) -> Chart | None:
-    """Return the curves of a metric of several runs in one chart, or None if no run has measured it."""
+    """Return a chart with a metric's curves of several runs, or None if no run has measured it.
+
+    Args:
+        measure: Name of the metric, or of the loss.
+        reports: The runs' figures, keyed by the runs' names.
+        by_epoch: Draw the curves over epochs rather than over seconds of training.
+    """
     lines = {
         name: [
             (_place(one, by_epoch), one.measures[measure], one.epoch)
@@ -197,7 +220,7 @@ def comparison_chart(measure: str, reports: Mapping[str, Report], by_epoch: bool
 
 @dataclass(frozen=True)
 class _Scale:
-    """The axes of a chart: values from `low` to `high` upwards, and 0 to `last` to the right."""
+    """The axes of a chart, which convert values to coordinates: `low` to `high` upwards, 0 to `last` to the right."""
 
     low: float
     high: float
@@ -207,7 +230,14 @@ class _Scale:
 
     @classmethod
     def of(cls, values: Sequence[float], last: float, is_loss: bool, by_epoch: bool) -> "_Scale":
-        """Return the scale for these values; losses above 0 are drawn on a logarithmic scale."""
+        """Return the axes that contain the given values.
+
+        Args:
+            values: Everything that is drawn.
+            last: Right end of the horizontal axis: seconds of training, or an epoch.
+            is_loss: Use a logarithmic scale if all values are above 0.
+            by_epoch: Label the horizontal axis in epochs rather than in time.
+        """
         low, high = min(values), max(values)
         is_log = is_loss and low > 0
         # A constant course would divide by 0; a margin puts it into the middle.
@@ -230,7 +260,12 @@ class _Scale:
         return f"{self.across(x):.1f} {(1 - self.share(value)) * _HEIGHT:.1f}"
 
     def line(self, kind: str, points: Sequence[tuple[float, float]]) -> str:
-        """Return a line through some points, which are marked if there are few."""
+        """Return the SVG of a line through points (x, value), with a dot at each point of a main line if there are few.
+
+        Args:
+            kind: CSS class of the line; main lines have `line` in it.
+            points: The points, from left to right.
+        """
         shape = f'<path class="{kind}" d="M{"L".join(self.at(*point) for point in points)}"/>'
         if "line" not in kind or len(points) > _DOTS:
             return shape
@@ -244,7 +279,11 @@ class _Scale:
 
 
 def _columns(places: list[tuple[float, str]]) -> str:
-    """Return invisible columns around some points, each reaching halfway to its neighbours."""
+    """Return invisible columns that show a text under the pointer, each reaching halfway to its neighbours.
+
+    Args:
+        places: Horizontal coordinate and text of each point; at most `_COLUMNS` of them get a column.
+    """
     some = places[:: math.ceil(len(places) / _COLUMNS)]
     ends = [0.0, *((one + other) / 2 for (one, _), (other, _) in pairwise(some)), float(_WIDTH)]
     return "".join(
@@ -255,7 +294,14 @@ def _columns(places: list[tuple[float, str]]) -> str:
 
 
 def _add_axes(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick]) -> Markup:
-    """Return a chart's shapes with their axes; `words` are for screen readers."""
+    """Return the whole picture: a chart's shapes, with grid lines and labels.
+
+    Args:
+        shapes: SVG of the shapes.
+        words: Description for screen readers.
+        up: Ticks of the vertical axis.
+        across: Ticks of the horizontal axis.
+    """
     lines = "".join(f'<path class="grid" d="M0 {(1 - tick.share) * _HEIGHT:.1f}H{_WIDTH}"/>' for tick in up)
     labels = "".join(
         f'<text class="up" x="0" y="{100 * (1 - tick.share):.1f}%" dx="-6" dy=".3em">{tick.words}</text>' for tick in up
@@ -268,7 +314,10 @@ def _add_axes(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick
 
 
 def _merge_points(points: list[_Point]) -> list[_Point]:
-    """Merge the points of a line until each has room; a merged one has their mean and their whole band."""
+    """Merge neighbouring points so that at most `_POINTS` remain.
+
+    A merged point has the mean of their values and their whole range, and place and text of the last one.
+    """
     size = math.ceil(len(points) / _POINTS)
     groups = (points[begin : begin + size] for begin in range(0, len(points), size))
     return [
@@ -286,13 +335,16 @@ def _merge_points(points: list[_Point]) -> list[_Point]:
 def stream_picture(
     spans: Sequence[Span], end_s: float, right: str = "now", is_idle: bool = False
 ) -> StreamPicture | None:
-    """Return the subtask stream with a row for each host, or None without subtasks.
+    """Draw when each host worked on which subtasks: a row for each host, a bar for each subtask.
 
     Args:
-        spans: The subtasks.
-        end_s: Unix time at the right end.
+        spans: The subtasks, each with its host, its beginning and end, and its fate.
+        end_s: Time at the right end, in seconds on the clock of the spans.
         right: The label of the right end.
-        is_idle: Whether nothing has happened since, which is drawn as a strip of fixed width.
+        is_idle: Append a strip of fixed width, which means that nothing has happened since `end_s`.
+
+    Returns:
+        The picture with the `_HOSTS` most recently active hosts, or None without subtasks.
     """
     if not spans:
         return None
@@ -333,7 +385,12 @@ def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: floa
 
 
 def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
-    """Return a histogram of the staleness of the last updates of `hosts` hosts, or None before the first."""
+    """Return a histogram of the staleness of recent updates, or None before the first update.
+
+    Args:
+        staleness: The staleness of each update.
+        hosts: Number of hosts, up to which staleness is usual.
+    """
     values = sorted(staleness)
     if not values:
         return None
@@ -363,7 +420,7 @@ def _range(begin: int, size: int) -> str:
 
 
 def _scale(value: float, low: float, high: float, height: float) -> float:
-    """Return the distance of a value from the top."""
+    """Return a value's distance from the top of a picture of this height; constant values are in the middle."""
     return height / 2 if high == low else height - (value - low) / (high - low) * height
 
 
@@ -372,7 +429,15 @@ def _class(fate: Fate) -> str:
 
 
 def _svg(shapes: str, width: float, height: float, words: str, kind: str) -> Markup:
-    """Return a picture that stretches; `words` is the description for screen readers."""
+    """Return a picture that stretches to the available room.
+
+    Args:
+        shapes: SVG of the shapes.
+        width: Width of the picture in the shapes' units.
+        height: Height of the picture in the shapes' units.
+        words: Description for screen readers.
+        kind: CSS class of the picture.
+    """
     return Markup(
         f'<svg class="{kind}" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(words)}">{shapes}</svg>'

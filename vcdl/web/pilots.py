@@ -1,6 +1,7 @@
 """Serve pilots that reach a pool's folder through the service: each route is one action of a pilot.
 
-Every request may arrive twice or late, or its answer may be lost. Therefore it names its workunit.
+Any request may arrive twice or late, or its answer may be lost, and the pilot then repeats it. Therefore every request
+about a task names the workunit: one about a task that is no longer the pilot's current one changes nothing.
 """
 
 import hashlib
@@ -38,15 +39,16 @@ Pilot = Annotated[str, Path(max_length=80, description="the pilot's name")]
 
 
 class TaskEnding(BaseModel):
-    """The end of a task: an update, a reason, or neither."""
+    """How a task ended: with an update (`sha256`), with a failure (`reason`), or interrupted (both empty)."""
 
     sha256: str = Field(default="", max_length=64)
-    """SHA-256 of the update, whose pieces have arrived."""
+    """SHA-256 of the update, all of whose pieces have been sent."""
     reason: str = Field(default="", max_length=_REASON_CHARACTERS)
+    """Why the training failed."""
 
 
 def _run(request: Request, name: str) -> RunFolder:
-    """Return the run's folder if the caller may use its pool.
+    """Check that the caller may use the pool of a job, and return the job's run folder.
 
     Raises:
         Forbidden: The caller's role or token does not allow it.
@@ -66,11 +68,11 @@ def _pool(request: Request, name: str) -> PoolFolder:
 
 
 def _mailbox(request: Request, name: str, pilot: str) -> Mailbox:
-    """Return the mailbox of one of the caller's pilots.
+    """Check that a pilot is the caller's, and return its mailbox, which may not exist.
 
-    A worker's pilot belongs to the caller's token and to the machine whose key is in the request. Its name contains
-    both, and so does the name of its host, which is judged by its uploads. Machines that share a token cannot
-    impersonate each other.
+    A worker's pilot belongs to a token and to a machine. Its name contains the token's id and a mark that is derived
+    from the machine's secret key, which every request sends. The name of its host contains them, too. So machines that
+    share a token cannot impersonate each other, and each host is judged only by its own uploads.
 
     Raises:
         Forbidden: The pilot belongs to another caller or machine.
@@ -88,7 +90,7 @@ def _mailbox(request: Request, name: str, pilot: str) -> Mailbox:
 
 @contextmanager
 def _held(request: Request, name: str, pilot: str) -> Iterator[Mailbox | None]:
-    """Open the mailbox of a caller's pilot, or yield None if it is gone.
+    """Yield the opened mailbox of a caller's pilot, or None if the run has removed it.
 
     Raises:
         Forbidden, DataError: As for `_mailbox`.
@@ -97,8 +99,8 @@ def _held(request: Request, name: str, pilot: str) -> Iterator[Mailbox | None]:
     mailbox = _mailbox(request, name, pilot)
     with folder_errors(mailbox.path), ExitStack() as stack:
         at_hand = None
-        # It is held by opening its folder: the run may remove it at any moment, and then the answer says so instead of
-        # an error.
+        # Open the folder once for the whole request: the run may remove it at any moment. The answer then says that it
+        # is gone, instead of being an error.
         with suppress(FileNotFoundError):
             at_hand = stack.enter_context(mailbox.held())
         yield at_hand
@@ -106,7 +108,7 @@ def _held(request: Request, name: str, pilot: str) -> Iterator[Mailbox | None]:
 
 @router.get("/driver")
 def driver(request: Request, name: Name) -> dict[str, Any]:
-    """Return the run's notice to its pilots; null before the run has started."""
+    """Return what the run's process has announced to all pilots; null before it has started."""
     pool = _pool(request, name)
     with folder_errors(pool.path):
         return {"driver": msgspec.to_builtins(pool.read_driver())}
@@ -114,13 +116,13 @@ def driver(request: Request, name: Name) -> dict[str, Any]:
 
 @router.put("/heartbeats/{pilot}")
 def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
-    """Store a pilot's heartbeat. A late one is outdated, and the next one corrects it.
+    """Store a pilot's heartbeat, replacing the previous one. One that arrives late is corrected by the next.
 
-    `mailbox` in the answer: whether the run still knows the pilot.
+    In the answer, `mailbox` is whether the run still knows the pilot; if not, nothing is stored.
     """
     try:
         said = msgspec.convert({**message, "pilot": pilot}, Message)
-    except (msgspec.ValidationError, UnicodeError) as error:  # the latter for keys with half a pair of surrogates
+    except (msgspec.ValidationError, UnicodeError) as error:  # UnicodeError: a key contains an unpaired surrogate
         raise DataError(f"this is not a valid message of a pilot: {error}") from error
     with _held(request, name, pilot) as mailbox:
         if mailbox is not None:
@@ -130,7 +132,7 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
 
 @router.put("/mailboxes/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Create the pilot's mailbox, and announce the pilot to the run."""
+    """Create the pilot's mailbox unless it exists, and announce the pilot to the run."""
     mailbox, pool, number = _mailbox(request, name, pilot), _pool(request, name), request.state.caller.id
     with folder_errors(mailbox.path):
         of_caller = [other for other in pool.pilots() if other.startswith(f"{number}.")]
@@ -146,9 +148,9 @@ def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.post("/mailboxes/{pilot}/task")
 def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Return the next task, or the one that is in progress.
+    """Take the next task out of the pilot's mailbox, or return the one that the pilot has already taken.
 
-    In the answer, `mailbox` is whether the run still knows the pilot.
+    In the answer, `mailbox` is whether the run still knows the pilot; `task` is null if there is none now.
     """
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
@@ -158,7 +160,7 @@ def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.get("/mailboxes/{pilot}/dropped")
 def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Return the task that is no longer wanted; empty if there is none."""
+    """Return the workunit of the pilot's task if the run no longer needs its result, otherwise an empty string."""
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
             return {"mailbox": True, "workunit": mailbox.dropped_workunit()}
@@ -167,7 +169,7 @@ def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.delete("/mailboxes/{pilot}/task/{workunit}")
 def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
-    """Drop a task that is no longer wanted."""
+    """Remove a task that the pilot has given up because the run no longer needs its result."""
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
             mailbox.forget(workunit)
@@ -176,7 +178,10 @@ def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[st
 
 @router.get("/mailboxes/{pilot}/updates/{workunit}")
 def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
-    """Return how many bytes of an update have arrived; null if it was delivered or is no longer wanted."""
+    """Return how many bytes of an update have arrived, where an interrupted upload resumes.
+
+    `size_bytes` is null if the workunit is not the pilot's current task: its end was recorded, or it was dropped.
+    """
     with _held(request, name, pilot) as mailbox:
         if not _is_at_work_on(mailbox, workunit):
             return {"mailbox": mailbox is not None, "size_bytes": None}
@@ -189,15 +194,18 @@ def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[
 def add_piece(
     request: Request, name: Name, pilot: Pilot, workunit: str, offset: Annotated[int, Query(ge=0)], piece: Piece
 ) -> dict[str, Any]:
-    """Append a piece of at most 1 MiB to an update; the answer is that of GET. A repeated piece changes nothing."""
+    """Write a piece of at most 1 MiB of an update at its offset, and answer as GET does.
+
+    Repeating a piece changes nothing. A piece beyond the end of what has arrived is ignored.
+    """
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
             part, run = _partial_upload(mailbox, workunit), Run.open(_run(request, name))
-            # Check this before anything is written: the largest update that this job can have bounds what a token can
-            # fill.
+            # Before anything is written, refuse what is larger than any update of this job, so that a token cannot fill
+            # the disk.
             if offset + len(piece) > up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES:
                 raise DataError(f"{workunit}: this is larger than any update of this job")
-            # A pilot has one task at a time, so another file belongs to a task that it gave up.
+            # A pilot has one task at a time, so a partial upload of another workunit will never be completed.
             for old in mailbox.path.glob(".*.part"):
                 if old != part:
                     discard(old)
@@ -213,9 +221,9 @@ def add_piece(
 
 @router.put("/mailboxes/{pilot}/endings/{workunit}")
 def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
-    """Record how a task ended.
+    """Record how a task ended, and hand its update to the run. Repeating the request changes nothing.
 
-    In the answer, `mailbox` is whether the task was still wanted.
+    In the answer, `mailbox` is whether the run still knows the pilot.
     """
     with _held(request, name, pilot) as mailbox:
         if not _is_at_work_on(mailbox, workunit):  # a repetition, or the run has given the pilot up
@@ -233,7 +241,7 @@ def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskE
 
 @router.get("/files/{path:path}")
 def file(request: Request, name: Name, path: str) -> FileResponse:
-    """Return a file that a subtask needs; ranges are supported."""
+    """Return a file that a subtask needs; with a Range header, only a part of it."""
     pool = _pool(request, name)
     found = pool.run / path
     # Allow only the files that subtasks name: the run's folder also contains its journal and the labels of validation
@@ -244,12 +252,12 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
 
 
 def _partial_upload(mailbox: Mailbox, workunit: str) -> FilePath:
-    """Return the file to which pieces of an update are appended."""
+    """Return the path of the file that collects the pieces of an update."""
     return mailbox.path / f".{workunit}.part"
 
 
 def _sha256(path: FilePath) -> str:
-    """Return the checksum of a regular file, or "" if there is none."""
+    """Return the SHA-256 of a regular file, or "" if there is no file or it is not a regular one."""
     with suppress(FileNotFoundError, NotRegular), open(path, "rb", opener=regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
     return ""

@@ -17,7 +17,13 @@ _STATUS = {
 
 
 def problem(status: int, detail: str, code: ExitCode | None = None) -> JSONResponse:
-    """Return an error; `code` is the exit code with which the command line reports it."""
+    """Return the response for an error.
+
+    Args:
+        status: The HTTP status.
+        detail: The message.
+        code: The exit code with which the command line reports this error, or None if it has none.
+    """
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": int(status), "detail": detail}
     if code is not None:
         body["exit_code"] = int(code)
@@ -25,7 +31,7 @@ def problem(status: int, detail: str, code: ExitCode | None = None) -> JSONRespo
 
 
 def status_of(error: VcdlError) -> HTTPStatus:
-    """Return the HTTP status that corresponds to an error's exit code."""
+    """Return the HTTP status for an error, from its class or else from its exit code; 409 if neither has one."""
     if isinstance(error, NoSuchJobError):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, LineFull):

@@ -1,6 +1,7 @@
-"""Cache the answers of the last second.
+"""Cache answers for one second.
 
-Many clients follow the same job, and its answers change with each upload.
+Many clients may follow the same job, whose answers change with each upload. Without the cache the same answer would be
+computed for each client; a longer one would show old figures.
 """
 
 import re
@@ -24,15 +25,17 @@ _MOST = 64
 @dataclass(slots=True)
 class _Answer:
     asked_s: float
-    """Time of the request; the answer is at least as new."""
+    """Monotonic time of the request for which the answer was computed; the answer is at least as new."""
     messages: list[Message] = field(default_factory=list)
+    """ASGI messages of the answer: first its status and headers, then its body."""
     size_bytes: int = 0
 
 
 class RecentAnswers:
-    """A layer that answers from the cache.
+    """An ASGI layer that caches answers about jobs for a second, and forgets them all when a request changes a job.
 
-    It comes after all checks of a request, so a caller gets a cached answer only if they may request it.
+    It must come after all checks of a request, because the caller is not part of a cached answer's key. It runs in the
+    event loop only, so nothing is locked.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,14 +51,16 @@ class RecentAnswers:
             try:
                 await self._app(scope, receive, send)
             finally:
-                self._answers = {}  # whoever stops a job sees that it stops; what is on its way is not kept either
+                # Forget all answers, so that a caller who stops a job then sees it stopping. Answers that are being
+                # computed are not kept either: see `_keeping`.
+                self._answers = {}
         else:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = scope["path"], scope["query_string"]
-        # The caller is not part of the key: permissions are checked before this layer, and the answer is the same for
-        # all.
+        # The caller is not part of the key: permissions were checked before this layer, and all callers get the same
+        # answer.
         known = self._answers.get(key)
         if known is None or time.monotonic() >= known.asked_s + EVERY_S:
             await self._app(scope, receive, self._keeping(key, send))
@@ -64,7 +69,7 @@ class RecentAnswers:
             await send(message)
 
     def _keeping(self, key: tuple[str, bytes], send: Send) -> Send:
-        """Send an answer, and cache it if it is complete."""
+        """Wrap `send` so that the answer is cached if it is complete, successful and not too large."""
         # Keep a reference to the current dict: a change replaces it, so an answer that is then in progress goes into
         # the old dict and is never reused.
         answers, answer = self._answers, _Answer(time.monotonic())

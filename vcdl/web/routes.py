@@ -28,9 +28,10 @@ Axis = Literal["time", "epoch"]
 Notice = Annotated[str, Query(max_length=40)]
 
 _drawing = threading.Lock()
-"""Held while a movie is drawn, because that takes seconds of processor time and some 300 MB for 100 000 subtasks."""
+"""Lock that lets one movie be drawn at a time: each takes seconds of processor time and some 300 MB for 100 000
+subtasks."""
 _DRAWING_WAIT_S = 5.0
-"""Seconds that a request waits for this lock, so that it does not occupy one of the service's threads for longer."""
+"""Seconds for which a request waits for `_drawing` before it fails, since it occupies a thread meanwhile."""
 
 _OVERVIEWS: Mapping[str, Callable[[WebService, str], list[PageSection]]] = {
     "Hosts": lambda service, job: hosts_page(service.catalogue, job),
@@ -66,7 +67,7 @@ def compare(request: Request, service: ServiceHere, job: Chosen = (), by: Axis =
     names = [*dict.fromkeys(job)]
     if len(names) < 2:
         return error_page(request, 422, "Nothing to compare", "choose at least two jobs in the list.")
-    with ExitStack() as unchanged:  # in one order, so that two requests for the same jobs never wait for each other
+    with ExitStack() as unchanged:  # lock the views in one order: two requests in different orders could deadlock
         views = {name: unchanged.enter_context(service.catalogue.view(name).current()) for name in sorted(names)}
         shown = service.pages.comparison({name: views[name].standing for name in names}, by == "epoch")
     return _page(request, "compare.html", names=names, by=by, **shown)
@@ -140,8 +141,8 @@ async def control_host(request: Request, service: ServiceHere, caller: CallerHer
 def login_page(request: Request, service: ServiceHere, next: str = "/", code: str = "") -> Response:
     if not code:
         return _page(request, "login.html", next=_own_path(next), error="")
-    # A link can log in only the owner, and a wrong code is not counted, because any web page can make a browser request
-    # one.
+    # A link can only log in the owner. Do not count a wrong code as a failed login: any web page can make a browser
+    # request such a link, and would lock its user out.
     return _finish_login(request, service, OWNER if is_same(code, service.code) else None, next)
 
 
@@ -168,8 +169,8 @@ def _finish_login(request: Request, service: WebService, subject: str | None, th
     if subject is None:
         words = "This token is unknown, expired or revoked; the address that `vcdl serve` printed ends with it."
         return _page(request, "login.html", status=401, next=_own_path(then), error=words)
-    # A redirect would still count as a request from the site with the link, and the browser would not send a strict
-    # cookie. Instead, the page forwards the browser by a refresh.
+    # A redirect would still count as a request from the site with the link, so the browser would not send the strict
+    # cookie. Instead, logged_in.html forwards the browser by a refresh of its own.
     answer = _page(request, "logged_in.html", next=_own_path(then))
     answer.set_cookie(
         COOKIE,
@@ -184,8 +185,8 @@ def _finish_login(request: Request, service: WebService, subject: str | None, th
 
 
 def _own_path(path: str) -> str:
-    """Return the path if it is one of this service, otherwise the first page."""
-    # `//host` and `/\host` are other sites to a browser: the login page must not redirect there.
+    """Return a path to which a login may forward the browser: the given one if it is local, otherwise `/`."""
+    # Browsers take `//host` and `/\host` for other sites, to which a login must never forward.
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"
 
@@ -196,10 +197,10 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _read_form(request: Request, caller: Caller) -> dict[str, str]:
-    """Return a form that a page of this session has sent.
+    """Return the fields of a form, after checking that it has the CSRF secret of the caller's session.
 
     Raises:
-        Forbidden: The form is from elsewhere.
+        Forbidden: The form has no secret or a wrong one, so no page of this session has sent it.
     """
     form = await _form(request)
     if not caller.csrf or not is_same(form.get("csrf", ""), caller.csrf):
@@ -208,7 +209,7 @@ async def _read_form(request: Request, caller: Caller) -> dict[str, str]:
 
 
 def is_visitor(request: Request) -> bool:
-    """Return whether the caller is not logged in; the guard shows such a visitor public pages only."""
+    """Return whether the caller is not logged in; the guard has then checked that the page is public."""
     return getattr(request.state, "caller", None) is None
 
 
@@ -218,15 +219,26 @@ def _page(request: Request, template: str, status: int = 200, **words: Any) -> H
 
 
 def _render_page(request: Request, template: str, render: Callable[[], Parts], **words: Any) -> Response:
-    """Return a page with parts that change, or for its script the stream of those parts; visitors get no stream."""
+    """Return a live page, or the stream of its parts if the page's own script requests that.
+
+    Args:
+        request: The request. A script asks for the stream by its Accept header; visitors get none.
+        template: File name of the page's template.
+        render: Renders the parts; for a stream it is called again as long as the page is open.
+        words: Further values for the template.
+
+    Raises:
+        ServiceBusy: Too many pages are being watched.
+    """
     live: LivePages = request.app.state.service.live
     key = f"{request.scope['path']}?{request.url.query}"
     if is_visitor(request):
         return _page(request, template, parts=render(), **words)
     if "text/event-stream" not in request.headers.get("accept", ""):
-        # The parts that watchers have are at most a second old, so a page that many load is rendered once.
+        # Reuse the parts that were rendered for watchers if there are any, so that a page that many open is rendered
+        # once.
         return _page(request, template, parts=live.parts(key) or render(), **words)
-    if live.watchers >= MOST_WATCHERS:  # each holds a connection, and the service has twice as many
+    if live.watchers >= MOST_WATCHERS:  # each holds a connection, and others must stay free to answer requests
         raise ServiceBusy("too many pages are being watched: this page is not updated; reload it later")
     service: WebService = request.app.state.service
     messages = while_valid(live.follow(key, render), lambda: service.is_valid(request.state.caller))
@@ -234,5 +246,5 @@ def _render_page(request: Request, template: str, render: Callable[[], Parts], *
 
 
 def error_page(request: Request, status: int, title: str, error: VcdlError | str) -> HTMLResponse:
-    """Return the page of an error."""
+    """Return the page for an error, with its HTTP status, a short title and the message."""
     return _page(request, "error.html", status=status, title=title, detail=str(error))

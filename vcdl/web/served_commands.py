@@ -1,6 +1,7 @@
 """Run commands of the command line for callers, as child processes in the folder of runs.
 
-So output, JSON and exit codes are those of the command line. Only the commands in the table below can be requested.
+So output, JSON and exit codes are those of the command line. Callers can request only the commands in COMMANDS, with
+the options listed there: all others could read or write files of the server.
 """
 
 import re
@@ -19,20 +20,20 @@ from vcdl.files.children import Limits, confined_environment, run_child
 from vcdl.web.sessions import Role, service_folder
 
 _LONGEST_S = 150.0
-"""Most seconds of a command, since others wait for its turn."""
+"""Seconds after which a command is killed, since others wait for it to end."""
 _LONGEST_EXPORT_S = 3600.0
-"""Most seconds of an export, which reads, checks and packs gigabytes at the speed of the disk."""
+"""Seconds after which an export is killed: it reads, checks and packs gigabytes, at the speed of the disk."""
 _AT_ONCE, _IN_LINE, _WAIT_S = 2, 8, 30.0
-"""Commands that run simultaneously; commands that run or wait; seconds that a command waits."""
+"""Most commands that run at once; most that run or wait, since each holds a thread; most seconds that one waits."""
 _MOST_CHARACTERS = 4 << 20
 _KEPT_S = 3600.0
 """Seconds for which a command's file can be fetched, so that forgotten ones do not fill the disk."""
 _OUTPUT = re.compile(r"[A-Za-z0-9_-]{1,60}\.(keras|png|svg|pdf)")
 _TEXT = re.compile(r"[^\0-\x1f\x7f]{1,300}")
 _OF_THE_SERVER = ("grid.workers", "grid.servers", "boinc.share")
-"""Settings that only the server decides."""
+"""Settings that only an operator may change, because they divide the server's resources among the jobs."""
 _PLANNED = ("stop.epochs", "data.shards", "training.local_epochs", "training.batch_size")
-"""Keys that a plan may change; other keys could name files of the server."""
+"""Keys that `plan --set` may change; other keys could name files of the server."""
 
 _WRITES_ALWAYS = ("plot", "export")
 
@@ -45,17 +46,18 @@ class ServiceBusy(Unavailable):
 
 @dataclass(frozen=True)
 class CommandRule:
-    """The rule of a command: which role may run it, on which jobs and with which options."""
+    """What a caller may request of one command: by which role, on how many jobs, with which options."""
 
     role: Role = Role.READER
     options: frozenset[str] = frozenset()
     jobs: int | None = 1
-    """Number of its arguments that name jobs, or None if all do."""
+    """How many of the first arguments name jobs, or None if all of them do."""
     writes: bool = False
-    """Whether it writes a file with --output."""
+    """Whether the command can write a file, with --output."""
     takes_new: bool = False
-    """Whether it accepts a job that does not exist yet."""
+    """Whether the command accepts a job file that the caller sends, instead of a job of the service."""
     longest_s: float = _LONGEST_S
+    """Seconds after which the command is killed."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,12 @@ class CommandRequest:
     arguments: Sequence[str]
     options: Options = field(default_factory=dict)
     output: str = ""
-    """Name of the file that the command writes, or an empty string."""
+    """Name of the file that the command writes, or an empty string if it writes none."""
     columns: int = 80
     """Width of the caller's terminal, in characters."""
     new: AbstractContextManager[Path] | None = None
-    """A job that does not exist yet: its folder while the command runs. Arguments then name the runs to measure by."""
+    """Provides the folder of a job file that the caller sent, for the time of the command; None if none was sent. The
+    arguments then name existing runs, whose hosts' speed is assumed."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class CommandAnswer:
     errors: str
     exit_code: int
     file: str | None = None
-    """Name under which the file that it wrote can be fetched, once."""
+    """Name `FOLDER/NAME` under which the file that the command wrote can be fetched, once; None if it wrote none."""
 
 
 _JSON = frozenset({"--json"})
@@ -105,10 +108,19 @@ COMMANDS: Mapping[str, CommandRule] = {
 
 
 def check_command(request: CommandRequest, role: Role) -> tuple[CommandRule, list[str]]:
-    """Return the rule of a request's command, and the jobs that it names.
+    """Check that a command may be requested with these arguments and options.
+
+    The caller's right to the jobs, and the role that the command requires, are not checked here.
+
+    Args:
+        request: The request.
+        role: The caller's role, which decides about the settings that only operators may change.
+
+    Returns:
+        The command's rule, and the names of the jobs among the arguments.
 
     Raises:
-        JobError: The command or an option is not allowed.
+        JobError: The command, an option, an argument or a setting is not allowed.
     """
     command = COMMANDS.get(request.name)
     if command is None:
@@ -149,14 +161,17 @@ def _check_settings(command: str, settings: Iterable[str], role: Role) -> None:
 
 
 class CommandRunner:
-    """Runs commands in a folder of runs, a limited number at a time."""
+    """Runs commands in a folder of runs: `_AT_ONCE` at a time, while up to `_IN_LINE` in total run or wait.
+
+    The file that a command writes is kept for an hour under an unguessable name.
+    """
 
     def __init__(self, runs: Path, fleets: Sequence[Path] = ()) -> None:
-        """Prepare the commands.
+        """Prepare the runner.
 
         Args:
             runs: The folder of runs.
-            fleets: The files of fleets that a plan may name.
+            fleets: Fleet files that `plan --fleet` may name, by their names without ending.
         """
         self._runs = runs
         self._fleets = {file.stem: file for file in fleets}
@@ -165,15 +180,22 @@ class CommandRunner:
         self._line_up = threading.BoundedSemaphore(_IN_LINE)
 
     def run(self, request: CommandRequest, command: CommandRule) -> CommandAnswer:
-        """Run a command that `check_command` has admitted, and return its output and exit code.
+        """Run a command that `check_command` has admitted, wait for its end, and return its output and exit code.
+
+        A command that fails is no error here: its exit code and messages are in the answer.
+
+        Args:
+            request: The request.
+            command: The rule that `check_command` returned.
 
         Raises:
-            RunFolderError, ServiceBusy, VcdlError: It cannot be started, there are too many, or it takes too long.
-                Errors of `request.new` pass through.
+            ServiceBusy: Too many commands run or wait.
+            RunFolderError: The folder for the command's file cannot be created.
+            VcdlError: The command took too long and was killed. Errors of `request.new` are raised, too.
         """
         environment = {**confined_environment(), "COLUMNS": str(request.columns)}
-        # The service sets this variable to silence TensorFlow; a command would conclude that the user set it to see
-        # everything.
+        # The service sets this variable to silence TensorFlow. A command that finds it set would assume that the user
+        # wants to see all messages.
         environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         # Wait for the turn before a new job's files are written, so that waiting requests use no disk space.
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
@@ -196,7 +218,11 @@ class CommandRunner:
             )
 
     def written_file(self, folder: str, name: str) -> Path:
-        """Return a file that a command wrote.
+        """Return the path of a file that a command wrote; the caller deletes its folder once the file was sent.
+
+        Args:
+            folder: First part of `CommandAnswer.file`.
+            name: Second part of it.
 
         Raises:
             RunFolderError: There is no such file.
@@ -226,10 +252,10 @@ class CommandRunner:
         return [*words, "--", *arguments]
 
     def _fleet_file(self, name: str) -> Path:
-        """Return the file of a fleet.
+        """Return the path of the fleet file with this name, which has no ending.
 
         Raises:
-            JobError: There is no fleet of this name.
+            JobError: The service has no fleet of this name.
         """
         if name not in self._fleets:
             known = ", ".join(self._fleets) or "none: `vcdl serve --fleet` shows one"
@@ -240,7 +266,8 @@ class CommandRunner:
     def _turn(self) -> Iterator[None]:
         busy = ServiceBusy("the service is running other commands: try again in a minute")
         with ExitStack() as held:
-            for place, wait_s in ((self._line_up, 0.0), (self._turns, _WAIT_S)):  # who waits holds a thread
+            # First take a place in the line, without waiting: a waiting request holds a thread, so only few may wait.
+            for place, wait_s in ((self._line_up, 0.0), (self._turns, _WAIT_S)):
                 if not place.acquire(timeout=wait_s):
                     raise busy
                 held.callback(place.release)
@@ -248,7 +275,10 @@ class CommandRunner:
 
     @contextmanager
     def _output(self, request: CommandRequest) -> Iterator[Path | None]:
-        """Yield the path of the output file, which is removed if the command does not write it."""
+        """Yield the path for the file that the command may write, or None if it writes none; remove expired files.
+
+        The file is in a new folder, which is removed afterwards if it is empty.
+        """
         if not request.output:
             yield None
             return
@@ -258,18 +288,24 @@ class CommandRunner:
                 with suppress(FileNotFoundError):
                     if time.time() - old.stat().st_mtime > _KEPT_S:
                         shutil.rmtree(old, ignore_errors=True)
-            # Knowing the unguessable name is the permission to fetch the file, and only the caller of the command knows
-            # it.
+            # Use an unguessable name: whoever knows it may fetch the file, and only the caller of the command gets it.
             folder = self._outputs / secrets.token_hex(16)
             folder.mkdir(mode=0o700)
         try:
             yield folder / request.output
         finally:
             with suppress(OSError):
-                folder.rmdir()  # which one with a file in it is not
+                folder.rmdir()  # fails, as it should, if the command has written its file
 
     def _without_server_paths(self, said: bytes, output: Path | None, request: CommandRequest, new: Path | None) -> str:
-        """Return a command's output with the server's paths removed."""
+        """Decode a command's output and remove the server's paths from it.
+
+        Args:
+            said: The output; what exceeds `_MOST_CHARACTERS` bytes is cut off.
+            output: Path of the file that the command may write; the name from the request replaces it.
+            request: The request.
+            new: Folder of the job file that the caller sent, or None.
+        """
         text = said[:_MOST_CHARACTERS].decode("utf-8", "replace")
         if output is not None:
             for path in (output, output.relative_to(self._runs)):
@@ -280,10 +316,10 @@ class CommandRunner:
 
 
 def _texts(value: bool | str | Sequence[str]) -> list[str]:
-    """Return an option's value as one text or several.
+    """Return the texts of an option's value, or of the arguments; none for a flag.
 
     Raises:
-        JobError: One has several lines or control characters.
+        JobError: A text is empty or too long, or has line breaks or other control characters.
     """
     texts = [] if isinstance(value, bool) else [value] if isinstance(value, str) else [*value]
     for text in texts:

@@ -1,4 +1,7 @@
-"""The parts of the service, and the checks of what a caller may do with a job."""
+"""Connect the parts of the service, and check what a caller may do with a job before doing it.
+
+Every change that a caller requests is recorded in the audit log, refusals included.
+"""
 
 import asyncio
 import hashlib
@@ -38,16 +41,16 @@ _log = logging.getLogger("vcdl.web")
 _STARTS_S = 30.0
 """Most seconds to wait for a process that resumes a run, so that a request does not hang."""
 _RESUMES_AT_ONCE = 4
-"""Simultaneous resumes, at most, since each takes one of the forty threads that answer pages."""
+"""Most simultaneous resumes, since each occupies one of the forty threads that answer pages for up to _STARTS_S."""
 
 
 class Forbidden(VcdlError):
-    """The caller lacks the role for the request."""
+    """The caller may not do this: the role is too low, the job is someone else's, or a form's secret is wrong."""
 
 
 @dataclass
 class WebService:
-    """The parts that answer requests."""
+    """The service over a folder of runs: its parts, and the actions on jobs that pages, API and commands share."""
 
     catalogue: JobCatalogue
     accounts: Accounts
@@ -57,11 +60,11 @@ class WebService:
     secure_cookies: bool = False
     """Whether browsers reach the service only by TLS, so that cookies are marked secure."""
     failed: RequestRate = field(default_factory=lambda: RequestRate(*FAILED_LOGINS))
-    """Rates of failed logins, by address, and by address and token."""
+    """Rates of failed logins, for each address, and for each pair of address and token."""
     fleets: Sequence[Path] = ()
-    """Files of the fleets that are shown."""
+    """Fleet files: their fleets are shown, and used to plan jobs and to forecast their cost."""
     base: str = ""
-    """Path below which a web server mounts the service."""
+    """Path below which a web server mounts the service, such as /lab_vcdl, or an empty string for its root."""
     is_public: bool = False
     """Whether visitors without a token may see the list of jobs and the jobs' pages."""
     pages: Pages = field(init=False)
@@ -87,11 +90,13 @@ class WebService:
 
     @classmethod
     def over(cls, runs: Path, **options: Any) -> Self:
-        """Return the service over a folder of runs.
+        """Create the service over a folder of runs, with a new login code for its owner.
+
+        The service's own folder, its database and its key are created if they do not exist.
 
         Args:
             runs: The folder of runs.
-            options: Further fields.
+            options: Further fields of WebService.
 
         Raises:
             RunFolderError: The folder cannot be used.
@@ -99,11 +104,19 @@ class WebService:
         return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), **options)
 
     def of_token(self, token: str, address: str) -> tuple[Caller | None, float]:
-        """Return the caller with a token, or None and the seconds that its address should wait.
+        """Return the caller that a token identifies, and limit the rate of wrong tokens.
 
-        A wrong token is counted, and is not looked up if it is sent too often. It is also counted for its address,
-        whose further wrong tokens then have to wait. Right tokens are still accepted, because others may share the
-        address. 256 bits cannot be guessed; the limit only protects against load.
+        The limit only protects against load, because 256 random bits cannot be guessed. A wrong token that an address
+        sends too often is refused without a query of the database. Valid tokens are accepted even from an address with
+        many failures, because others may share it.
+
+        Args:
+            token: The token.
+            address: Network address of the caller.
+
+        Returns:
+            The caller, or None if the token is not valid; and the seconds for which the address must wait before its
+            next attempt, 0 if it need not.
 
         Raises:
             RunFolderError: The accounts cannot be read.
@@ -119,7 +132,10 @@ class WebService:
         return caller, wait_s
 
     def caller_of_subject(self, subject: str) -> Caller | None:
-        """Return the caller of a session's subject.
+        """Return the caller to whom a session belongs, or None if their token is no longer valid.
+
+        Args:
+            subject: Id of the token with which they logged in, or OWNER.
 
         Raises:
             RunFolderError: The accounts cannot be read.
@@ -127,7 +143,7 @@ class WebService:
         return Caller(OWNER, Role.OPERATOR) if subject == OWNER else self.accounts.caller(subject)
 
     def is_valid(self, caller: Caller) -> bool:
-        """Return whether a caller's token is still valid.
+        """Return whether a caller's token is still valid; the owner has none and always is.
 
         Raises:
             RunFolderError: The accounts cannot be read.
@@ -135,16 +151,27 @@ class WebService:
         return self.caller_of_subject(caller.id or OWNER) is not None
 
     async def submit(self, caller: Caller, key: str, job: str, files: list[SentFile], wait_s: float) -> str | int:
-        """Submit a job when its turn comes.
+        """Put a submission into the line, and wait a while for its outcome.
 
-        The result is the job's name, or after `wait_s` seconds its place in the line.
+        Call it again with the same key to wait further; the job is created only once.
+
+        Args:
+            caller: The submitter.
+            key: The request's Idempotency-Key.
+            job: The job file's keys, as JSON.
+            files: The files that the job names.
+            wait_s: Seconds to wait.
+
+        Returns:
+            The job's name, or its place in the line if the outcome is not known yet: 0 while it is being checked.
 
         Raises:
-            JobError, DataError, ModelError, RunFolderError, LineFull: The job is refused, cannot be stored, or the line
-                is full.
+            JobError, DataError, ModelError, RunFolderError: The job is refused or cannot be stored. The key is then
+                free again, for the corrected job.
+            LineFull: The line is full, or another job of the caller is in it.
         """
         ticket = self.line.enter(caller.name, key, digest_of(job, files), lambda: self._submit(caller, key, job, files))
-        # Wait without a thread: threads answer pages, and a submission takes minutes.
+        # Wait in the event loop: a submission may take minutes, in which a waiting thread could answer no pages.
         coming = asyncio.wrap_future(ticket.outcome)
         await asyncio.wait([coming], timeout=wait_s)
         if not coming.done():
@@ -166,18 +193,18 @@ class WebService:
         return name
 
     def folder(self, name: str) -> RunFolder:
-        """Return the folder of a job that has started.
+        """Return the run folder of a job that has started.
 
         Raises:
             NoSuchJobError: There is no such job.
-            RunFolderError: The job is about to start.
+            RunFolderError: The job was accepted, but has no run folder yet.
         """
         if self.submissions.is_beginning(name):
             raise RunFolderError(f"{name} is about to start: try again in a few seconds")
         return self.catalogue.folder(name)
 
     def stop(self, caller: Caller, name: str) -> str:
-        """Request that a job pauses; return what happens now.
+        """Request that a job pauses, and return a sentence for the caller. Does not wait until it has paused.
 
         Raises:
             Forbidden: The caller may not stop the job.
@@ -190,19 +217,24 @@ class WebService:
         return f"{name} was asked to stop; it will pause within a few seconds"
 
     def resume(self, caller: Caller, name: str) -> str:
-        """Continue a job, and return a sentence about what happens now.
+        """Resume a paused, killed or failed job, and return a sentence for the caller.
+
+        The daemons resume a job of a BOINC project. For any other a process is started, and this waits for at most
+        half a minute until it has marked the run as running.
 
         Raises:
             Forbidden: The caller may not resume the job.
             NoSuchJobError, RunFolderError, JournalError, GridError: There is no such job, or it cannot continue.
+            ServiceBusy: The service is resuming too many other jobs.
         """
         with self._record_action(caller, "resume", name):
             return self._resume(name)
 
     def resume_killed(self) -> None:
-        """Resume the submitted jobs whose process died, for example in a reboot: their submitters cannot do that.
+        """Resume the submitted jobs whose process died, for example in a reboot. Call it once, when the service starts.
 
-        Each job is tried once, so a job that crashes the machine does so once per start of the service.
+        Each job is tried once, so that a job that crashes the machine does so only once per start of the service. A job
+        that cannot be resumed is logged.
         """
         for is_over, name in self.catalogue.list_jobs():
             try:
@@ -238,10 +270,15 @@ class WebService:
         return f"{name} continues"
 
     def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:
-        """Run a command for a caller. Its own failure is part of the answer.
+        """Run a command of the command line for a caller, after checking that they may run it on these jobs.
+
+        Changing commands are recorded in the audit log.
+
+        Returns:
+            Its output and exit code; a command that fails is no error here.
 
         Raises:
-            VcdlError: The caller may not run it.
+            VcdlError: The caller may not run the command, or it cannot be run.
         """
         command, jobs = check_command(request, caller.role)
         if request.new is not None and caller.role < Role.SUBMITTER:
@@ -272,13 +309,19 @@ class WebService:
 
     @contextmanager
     def _record_action(self, caller: Caller, action: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
-        """Run the block on a caller's job if the caller is allowed to, and record the outcome.
+        """Run the block if the caller may change the job, and record its outcome, or the refusal, in the audit log.
+
+        Args:
+            caller: The caller: an operator, or the submitter of the job.
+            action: The action's name in the log and in messages.
+            name: Name of the job.
+            role: The role that the action requires.
 
         Raises:
-            Forbidden: The caller may not do this.
+            Forbidden: The caller's role is too low, or the job is someone else's.
         """
         try:
-            # Refusals are in the audit log too: they show who tries what.
+            # Raise within the `try`, so that refusals are in the audit log, too: they show who tries what.
             if caller.role < role:
                 raise Forbidden(f"{caller.name} may not {action} here: this requires the role {role.name.lower()}")
             if caller.role < Role.OPERATOR and self.accounts.submitter(name) != caller.name:
@@ -290,7 +333,7 @@ class WebService:
         self.accounts.note(caller, action, name[:64])
 
     def file(self, name: str, file: str) -> FileResponse:
-        """Return a file of a run for download.
+        """Return the response that downloads one of the FILES of a run.
 
         Raises:
             NoSuchJobError: There is no such job or file.
@@ -302,7 +345,7 @@ class WebService:
 
 
 def _refuse_own_code(folder: RunFolder) -> None:
-    """Refuse a run whose model has its own code, which no process of the service may run.
+    """Check that a run's model has no code of its own: no process of the service may run such code.
 
     Raises:
         RunFolderError: The model has its own code.
@@ -315,10 +358,14 @@ def _refuse_own_code(folder: RunFolder) -> None:
 
 
 def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | None) -> None:
-    """Start `vcdl resume` in a process that outlives the service, with its output in resume.log.
+    """Start `vcdl resume` in a process that outlives the service, and wait until it has marked the run as running.
 
-    Returns once the run is marked as running, so that a query of its state right afterwards does not still report it as
-    paused.
+    Otherwise a query of the run's state right afterwards would still report it as paused. The wait ends after
+    `_STARTS_S` seconds at the latest.
+
+    Args:
+        folder: The run, in whose folder resume.log gets the process's output.
+        environment: Environment variables of the process, or None for those of the service.
 
     Raises:
         GridError: The process cannot be started, or ended with an error.
@@ -333,13 +380,13 @@ def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | Non
 
 
 async def service_of(request: Request) -> WebService:
-    """Return the service that received a request."""
+    """Return the service that received a request; a dependency for FastAPI."""
     service: WebService = request.app.state.service
     return service
 
 
 async def caller_of(request: Request) -> Caller:
-    """Return the caller of a request."""
+    """Return the caller whom the guard has found for a request; a dependency for FastAPI."""
     caller: Caller = request.state.caller
     return caller
 
@@ -349,10 +396,10 @@ CallerHere = Annotated[Caller, Depends(caller_of)]
 
 
 def needs(caller: Caller, role: Role) -> Caller:
-    """Return the caller if it has a role.
+    """Check that a caller has at least a role, and return the caller.
 
     Raises:
-        Forbidden: The caller lacks the role.
+        Forbidden: The caller's role is lower.
     """
     if caller.role < role:
         raise Forbidden(f"{caller.name} may only read here: this requires the role {role.name.lower()}")
@@ -364,4 +411,4 @@ async def _submitter(caller: CallerHere) -> Caller:
 
 
 SubmitterHere = Annotated[Caller, Depends(_submitter)]
-"""The caller, who has the role submitter."""
+"""The caller, after a check that their role is submitter or higher."""

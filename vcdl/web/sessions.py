@@ -1,7 +1,8 @@
-"""Identify callers: their roles, browsers' sessions, and the code by which the owner of a folder logs in.
+"""Define callers and their roles, and sign the sessions of browsers.
 
-A session is a cookie that the service has signed. It contains a subject and an expiry time, and is stored nowhere: it
-survives a restart of the service, and ends with its subject's token.
+A session is a cookie that the service has signed. It contains a subject (the id of the token that logged in, or OWNER)
+and an expiry time. The service does not store it: so a session survives a restart of the service, and ends when it
+expires or its subject's token becomes invalid.
 """
 
 import hashlib
@@ -18,9 +19,9 @@ from vcdl.files.atomic import keep_first
 COOKIE = "vcdl_session"
 SESSION_S = 7 * 24 * 3600.0
 OWNER = "owner"
-"""Subject of the person who started the service and saw its address with the code."""
+"""Subject and name of the person who started the service and so knows its login code."""
 FOLDER = ".service"
-"""The service's own folder among the runs; only its owner may read it."""
+"""Name of the service's own folder within the folder of runs; only the user who runs the service may read it."""
 _KEY_BYTES = 32
 """Bytes of the key that signs sessions, as many as the hash function has."""
 
@@ -40,14 +41,14 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class TokenBounds:
-    """The bounds of a token beyond its role."""
+    """Limits of a token besides its role."""
 
     job: str | None = None
-    """The only job whose pool a worker may use, or None for all jobs."""
+    """Name of the only job for whose pool a worker may train, or None for all jobs."""
     budget_usd: float | None = None
-    """Most dollars that a submitter's jobs may cost on fleets, or None for no limit."""
+    """Most dollars that all of a submitter's jobs may be planned to cost on fleets, or None for no limit."""
     boinc_account: int | None = None
-    """The BOINC account to whose hosts a submitter may restrict jobs, or None if not allowed."""
+    """Number of the BOINC account to whose hosts a submitter may restrict jobs, or None if they may not."""
 
 
 UNBOUNDED = TokenBounds()
@@ -55,7 +56,7 @@ UNBOUNDED = TokenBounds()
 
 @dataclass(frozen=True)
 class Caller:
-    """A caller and its permissions."""
+    """Who sends a request, and with which permissions."""
 
     name: str
     role: Role
@@ -63,22 +64,24 @@ class Caller:
     """Id of the token, or an empty string for the owner."""
     bounds: TokenBounds = UNBOUNDED
     csrf: str = ""
-    """Secret that a form of this session must send, or an empty string if the caller uses a token and has no session.
-    """
+    """Secret that forms and changing requests of this session must contain, or an empty string if the caller sends a
+    token and has no session."""
 
 
 class Sessions:
-    """The sessions of browsers."""
+    """Creates and verifies the cookies of browsers' sessions, with one secret key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     @classmethod
     def of(cls, runs: Path) -> "Sessions":
-        """Return the sessions signed by a folder's key, which is created if there is none.
+        """Return the sessions of the service over a folder of runs, with the key that is stored there.
+
+        The first call creates the key. All sessions end if it is deleted.
 
         Raises:
-            RunFolderError: The key cannot be read or written.
+            RunFolderError: The key cannot be read or written, or is damaged.
         """
         path = service_folder(runs) / "session_key"
         with folder_errors(path.parent):
@@ -88,12 +91,19 @@ class Sessions:
         return cls(key)
 
     def begin(self, subject: str) -> str:
-        """Return a new session's cookie for a subject."""
+        """Return the cookie of a new session, which is valid for SESSION_S seconds.
+
+        Args:
+            subject: Id of the token that logged in, or OWNER.
+        """
         text = f"{subject}.{time.time() + SESSION_S:.0f}.{secrets.token_urlsafe(12)}"
         return f"{text}.{self._sign('session', text)}"
 
     def subject(self, cookie: str) -> str | None:
-        """Return the subject of a cookie, or None if we did not sign it or it has expired."""
+        """Return the subject of a session, or None if the cookie was not signed with this key or has expired.
+
+        The caller must check that the subject's token is still valid.
+        """
         text, _, signature = cookie.rpartition(".")
         # Verify the signature before parsing anything, so that only our own text reaches float() and split().
         if not is_same(signature, self._sign("session", text)):
@@ -102,7 +112,10 @@ class Sessions:
         return subject if time.time() < float(end_s) else None
 
     def csrf(self, cookie: str) -> str:
-        """Return the secret for forms of this session: another site can read neither the secret nor the cookie."""
+        """Return the CSRF secret of a session, derived from its cookie.
+
+        Pages put it into their forms. A page of another site can make a browser send the cookie, but cannot know this.
+        """
         return self._sign("form", cookie)
 
     def _sign(self, purpose: str, text: str) -> str:
@@ -111,7 +124,7 @@ class Sessions:
 
 
 def service_folder(runs: Path) -> Path:
-    """Return the service's own folder among the runs, creating it if needed.
+    """Return the service's own folder within a folder of runs; create it, readable only by this user, if needed.
 
     Raises:
         RunFolderError: The folder cannot be created.
@@ -123,5 +136,5 @@ def service_folder(runs: Path) -> Path:
 
 
 def is_same(given: str, known: str) -> bool:
-    """Return whether two secrets are equal, in a time that does not depend on where they differ."""
+    """Return whether two secrets are equal, in a time that does not reveal how much of them agrees."""
     return hmac.compare_digest(given.encode(errors="replace"), known.encode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Write the page of a run as one file, which contains style and curves and loads nothing else."""
+"""Write the page of a run as one HTML file that contains its style and its curves, and loads nothing else."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -11,9 +11,9 @@ from vcdl.web.job_view import JobView
 
 
 def write_page(folder: RunFolder, file: Path) -> None:
-    """Write the page of a run, finished or not.
+    """Write the page of a run, finished or not, with the run's own settings.
 
-    Hosts are numbered, as for a visitor of the service: readers need not know whose machines trained.
+    Hosts are numbered instead of named, as for a visitor of the service, because the page may be published.
 
     Args:
         folder: The run.

@@ -1,9 +1,10 @@
-"""The line of submissions that wait to be checked: it has its own threads, not those that answer pages.
+"""Queue the submissions that wait to be checked, and check them in threads that are not those that answer pages.
 
 A submission takes minutes: its files are written, a process checks it, and with fleets another one plans it. Each
 caller has one place in the line, so each waits for at most one job of every other caller. A request waits for a while
-without a thread, and then gets its place; the client asks again with the same Idempotency-Key, and gets the same
-ticket. A line that ends with the service is no loss: the same request starts a new one.
+without a thread, and is then answered with its place in the line. The client repeats it with the same Idempotency-Key,
+which finds the same ticket. The line is only in memory: if the service is killed, the repeated request makes a new
+ticket, and no job is created twice (`Submissions.submit`).
 """
 
 import threading
@@ -18,42 +19,57 @@ AT_ONCE = 2
 """Submissions that are checked simultaneously: two, because with only one a job whose check takes three minutes would
 block all others, and each check is a process that imports Keras."""
 MOST_WAITING = 100
-"""Submissions that wait: at some six seconds each the last one waits for five minutes."""
+"""Most submissions that wait: at some six seconds each, two at a time, the last one waits for five minutes."""
 RETRY_S = 10
 
 
 class LineFull(Unavailable):
-    """The line has no free place now."""
+    """The line is full, or the caller already has another submission in it; retry later."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """A place in the line."""
+    """A submission in the line."""
 
     caller: str
+    """Name of the submitter."""
     key: str
+    """The request's Idempotency-Key."""
     digest: str
+    """SHA-256 of the submission."""
     work: Callable[[], str]
+    """Checks, stores and starts the job, and returns its name."""
     outcome: "Future[str | BaseException]" = field(default_factory=Future)
     """The job's name, or the error: stored as a value, since an exception might never be retrieved."""
 
 
 class SubmissionLine:
-    """The tickets, in the order in which they will be served."""
+    """Serves submissions in the order in which they arrive, AT_ONCE at a time, one of each caller.
+
+    A caller's last ticket is remembered after its end, so that a repeated request gets the same outcome. All methods
+    are thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[Ticket] = deque()
         self._last: dict[str, Ticket] = {}
-        """Caller → its last ticket, which may be done."""
+        """Name of a caller → their last ticket, which may have an outcome already."""
         self._threads = 0
+        """Running threads; each ends when no submission waits."""
 
     def enter(self, caller: str, key: str, digest: str, work: Callable[[], str]) -> Ticket:
-        """Return a new ticket, or the one that this key already has.
+        """Put a submission at the end of the line, or find the ticket that an earlier request with this key got.
+
+        Args:
+            caller: Name of the submitter.
+            key: The request's Idempotency-Key.
+            digest: SHA-256 of the submission.
+            work: Checks, stores and starts the job, and returns its name; called in a thread.
 
         Raises:
-            JobError: The key belongs to another submission.
-            LineFull: There is no free place.
+            JobError: The key was already used for another submission.
+            LineFull: Another job of the caller is still being checked, or too many wait.
         """
         with self._lock:
             last = self._last.get(caller)
@@ -79,12 +95,12 @@ class SubmissionLine:
         return ticket
 
     def place(self, ticket: Ticket) -> int:
-        """Return a ticket's place in the line, 1 for the next, or 0 while it is being checked."""
+        """Return a ticket's place in the line: 1 for the next one to be checked, 0 from the start of its check on."""
         with self._lock:
             return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget a ticket whose error was reported, so that the same key may be used again."""
+        """Forget a ticket whose error was reported, so that the same key may be used for the corrected job."""
         with self._lock:
             if self._last.get(ticket.caller) is ticket:
                 del self._last[ticket.caller]
@@ -100,7 +116,7 @@ class SubmissionLine:
                 ticket = self._waiting.popleft()
             try:
                 ticket.outcome.set_result(ticket.work())
-            except BaseException as error:  # it is reported to the caller, bugs included
+            except BaseException as error:  # bugs, too: otherwise the caller would wait forever
                 ticket.outcome.set_result(error)
 
 

@@ -1,7 +1,8 @@
 """Accept jobs through the service: completely or not at all, once per key, without access to the server's files.
 
-A submission is a job file and the files that it names, in a separate folder. The row in the service's database makes it
-a job. A kill before that row leaves nothing; after it, the job starts when the service starts again.
+A submission is a job file and the files that it names, in a folder of its own. It becomes a job when its row is written
+to the service's database. If the service is killed before that, its next start removes the folder; if it is killed
+afterwards, its next start starts the job.
 """
 
 import hashlib
@@ -41,21 +42,21 @@ _REFUSED = (
     *(("model", "python"), ("model", "hub"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
     *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
 )
-"""Keys that a submission may not set: they refer to something outside of it (code, files, another machine), or are
-settings of the server."""
+"""Keys that a submission may not set: they refer to something outside of the submission (code, files, another machine),
+or are settings of the server."""
 _FILES = {
     ("model", "keras_json"): (".json",),
     ("model", "keras"): (".keras",),
     ("model", "weights"): WEIGHTS_ENDINGS,
     ("data", "npz"): (".npz",),
 }
-"""Keys that name a file of the submission, with allowed endings. No other file is written: Python would import some."""
+"""Keys that name a file of the submission → allowed endings. Other files are refused: Python would import some."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
 CHECK_S = 180.0
-"""Seconds that the check of a job may take, so that a hostile job cannot hold the line; most take six."""
+"""Seconds after which the check of a job is killed, so that a hostile job cannot block the line; most take six."""
 _LOOKED_AT = "looked-at-"
 _OPEN_JOBS = 10
-"""Simultaneously open jobs of a submitter, at most, so that one submitter cannot take all clients."""
+"""Most simultaneously open jobs of a submitter, so that one submitter cannot take all clients."""
 _OPEN_BYTES = 50 << 30
 """Most bytes of data of a submitter's open jobs, counted in whole chunks."""
 
@@ -82,20 +83,30 @@ class Submissions:
         self._runs = runs
         self._folder = service_folder(runs) / "jobs"
         self._notes = service_folder(runs) / "notes"
-        """Folder of our own files about jobs, outside of the submissions' folders: no submission can contain one."""
+        """Folder of the service's own files about jobs: outputs, reasons of failed starts, process ids. It is outside
+        of the submissions' folders, so that no submission can contain such a file."""
         self._accounts = accounts
         self._chunks = chunks
         self._lock = threading.Lock()
         self._reserved: dict[str, tuple[str, int]] = {}
-        """Name of a job that is being written and checked → its submitter, and its bytes."""
+        """Name of each job that is being written and checked → its submitter, and the bytes of its data."""
         self._project = project_of(runs)
 
     def submit(self, caller: Caller, key: str, text: str, files: list[SentFile]) -> str:
-        """Check, store and start a job; return its name, the same one for the same key.
+        """Check a job, store it, and start it in a process of its own. This takes seconds to minutes.
+
+        Args:
+            caller: The submitter.
+            key: The request's Idempotency-Key. If it has already created this job, nothing else is done.
+            text: The keys of the job file, as JSON.
+            files: The files that the job names; all their chunks were uploaded.
+
+        Returns:
+            The job's name, which differs from the one in `text` if that was taken.
 
         Raises:
-            JobError, DataError, ModelError, RunFolderError: The job is refused or cannot be stored; nothing of it is
-                left.
+            JobError, DataError, ModelError, RunFolderError: The job is refused or cannot be stored; its files were
+                removed, and the key can be used again.
         """
         digest = digest_of(text, files)
         size_bytes = sum(len(file.chunks) for file in files) * CHUNK_BYTES
@@ -109,15 +120,16 @@ class Submissions:
             self._check_quota(caller, size_bytes)
             values = self._with_account(caller, _parse_job_file(text, files))
             name = self._free_name(str(values.get("name", "")))
-            # Name and quota are taken under the lock, before the slow part, so that two submissions cannot get the
-            # same.
+            # Reserve name and quota under the lock, before the slow part, so that two simultaneous submissions cannot
+            # both take the same name or the last of the quota.
             self._reserved[name] = caller.name, size_bytes
         folder = self._folder / name
-        try:  # without the lock: what takes minutes must not hold others up
+        try:  # without the lock, which would block other submissions for minutes
             self._write(caller, folder, {**values, "name": name}, files)
             self._check(folder)
             usd = self._budgets.planned_usd(caller, folder)
-            with self._lock:  # else it would count twice for a moment
+            # Take the lock, so that `_check_quota` never counts the job twice, by its row and its reservation.
+            with self._lock:
                 self._accounts.record_submission(caller.name, key, digest, name, usd)  # from here on it is a job
                 del self._reserved[name]
         except BaseException:
@@ -125,20 +137,29 @@ class Submissions:
             with self._lock:
                 self._reserved.pop(name, None)
             raise
-        # After the row: a job that is killed here is started by `begin_those_left`.
+        # If the service is killed before this, `begin_those_left` starts the job.
         self._begin(name)
         return name
 
     @contextmanager
     def inspect_job(self, caller: Caller, text: str, files: list[SentFile]) -> Iterator[Path]:
-        """Yield the folder of a job that is only inspected, and removed at the end of the block. Raises as `submit`."""
+        """Write a job that is only planned or profiled into a temporary folder, and yield that folder.
+
+        It is removed at the end of the block, or by the service's next start. No quota is checked or used.
+
+        Raises:
+            JobError, DataError, RunFolderError: The job is invalid or cannot be written.
+        """
         values = _parse_job_file(text, files)
         with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
             self._write(caller, folder := Path(path) / values["name"], values, files)
             yield folder
 
     def begin_those_left(self) -> None:
-        """Start accepted jobs that had not started when the service ended, and remove incomplete submissions."""
+        """Start accepted jobs that had not started when the service ended, and remove incomplete submissions.
+
+        Call it once, when the service starts, before it accepts submissions.
+        """
         taken = set(self._accounts.submitted_jobs())
         for left in self._folder.parent.glob(f"{_LOOKED_AT}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -153,7 +174,7 @@ class Submissions:
                 self._begin(name)
 
     def _remove_ended(self) -> None:
-        """Remove the files of finished jobs' submissions, which no run needs. Reasons of failed starts stay."""
+        """Remove the submitted files of jobs that have ended, which no run needs; keep the reasons of failed starts."""
         with suppress(OSError):
             for folder in self._folder.iterdir():
                 name = folder.name
@@ -163,7 +184,7 @@ class Submissions:
                         note.unlink(missing_ok=True)
 
     def failure(self, name: str) -> str:
-        """Return why a job did not start, or "" if it started or may still start."""
+        """Return why a submitted job could not start, or "" if it has started, may still start, or does not exist."""
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
@@ -171,7 +192,7 @@ class Submissions:
         return ""
 
     def is_beginning(self, name: str) -> bool:
-        """Return whether a job was accepted and has no run folder yet."""
+        """Return whether a job was submitted, and neither has a prepared run nor has failed to start."""
         if not _JOB_NAME.fullmatch(name):
             return False
         folder = self._folder / name
@@ -190,7 +211,7 @@ class Submissions:
         """Return whether the process that an earlier service started for a submission still runs."""
         with suppress(OSError, ValueError):
             number = int(self._process_file(name).read_text(encoding="ascii"))
-            # The number may belong to another process by now.
+            # Compare the command line, too: the id may belong to another process by now.
             return name.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
         return False
 
@@ -209,7 +230,11 @@ class Submissions:
             raise JobError(f"the open jobs of {caller.name} may use {size(_OPEN_BYTES)}: wait for one to finish")
 
     def _with_account(self, caller: Caller, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the job with the number of the account to whose hosts it is restricted. Raises JobError."""
+        """Return the keys of a job with `boinc > account: own` replaced by the number of the submitter's account.
+
+        Raises:
+            JobError: The submitter may not restrict jobs to this account's hosts.
+        """
         boinc = values.get("boinc")
         account = boinc.get("account") if isinstance(boinc, dict) else None
         if account is None or not isinstance(boinc, dict):
@@ -229,7 +254,10 @@ class Submissions:
         return bool(self.failure(name)) or RunFolder(self._runs / name).summary_file.is_file()
 
     def _free_name(self, name: str) -> str:
-        """Return a name that no job has or ever had."""
+        """Return the given name if no job has or ever had it, otherwise the first free one with a number appended.
+
+        Call it under the lock, and reserve the name before the lock is released.
+        """
         for longer in numbered_names(name):
             is_known = longer in self._reserved or self._accounts.submitter(longer) is not None
             if not is_known and not (self._runs / longer).exists():
@@ -237,10 +265,12 @@ class Submissions:
         raise JobError(f"no name is left for {name[:63]}: choose another name in the job file")
 
     def _write(self, caller: Caller, folder: Path, values: Mapping[str, Any], files: list[SentFile]) -> None:
-        """Write the job and its files into its folder.
+        """Write a job file and its files into a folder, replacing the folder, and validate the job file's keys.
 
         Raises:
-            RunFolderError, DataError, JobError: A file cannot be written, a chunk is missing, or the job is invalid.
+            RunFolderError: A file cannot be written.
+            DataError: A chunk of a file is missing.
+            JobError: The job file is invalid, or names a file outside of the folder.
         """
         shutil.rmtree(folder, ignore_errors=True)
         with folder_errors(self._folder):
@@ -254,15 +284,19 @@ class Submissions:
             job = load_job(folder / "job.yaml", slots=None if self._project is None else SMALL_FLEET)
         except JobError as error:
             raise JobError(_without(folder, str(error))) from None
-        # Check every path of the job, and not only the keys of `_FILES`, so that a key that is added later cannot lead
-        # out.
+        # Check every path of the job, and not only the keys of `_FILES`, so that a key that is added to the job file
+        # later cannot refer to files of the server.
         for path in _paths_in(job):
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise JobError("a job that is sent here may only name files that are sent with it")
         save_job(job, folder / "job.yaml")
 
     def _check(self, folder: Path) -> None:
-        """Run `vcdl check` in a process with limited resources. Raises JobError."""
+        """Run `vcdl check` on a job in a process with limited time and memory, and wait for it.
+
+        Raises:
+            JobError: The check failed, took too long or needed too much memory.
+        """
         limits = Limits.for_foreign_files(CHECK_S)
         with folder_errors(self._notes):
             self._notes.mkdir(mode=0o700, exist_ok=True)
@@ -276,7 +310,7 @@ class Submissions:
             )
         except subprocess.TimeoutExpired:
             raise JobError(f"the check of the job took more than {CHECK_S:g} s: make the job smaller") from None
-        # It was killed by a signal, which exceeding the memory limit causes in C code.
+        # A negative code means that a signal killed it, which is what the memory limit causes in C code.
         if done.returncode < 0:
             raise JobError(
                 f"the check of the job needs more than {size(limits.memory_bytes)} of memory: make the job smaller"
@@ -285,7 +319,7 @@ class Submissions:
             raise JobError(_words(done.stderr.decode("utf-8", "replace"), folder))
 
     def _begin(self, name: str) -> None:
-        """Start a job in a process that outlives the service."""
+        """Start a job in a process that outlives the service, and have a thread watch the process."""
         threading.Thread(target=self._run, args=(name,), name=f"vcdl-submission-{name}", daemon=True).start()
 
     def _run(self, name: str) -> None:
@@ -301,8 +335,8 @@ class Submissions:
         self._notes.mkdir(mode=0o700, exist_ok=True)
         process = start_process(arguments, log, confined_environment())
         self._process_file(name).write_text(str(process.pid), encoding="ascii")
-        # Above 0 it is an error of the command. Below 0 it was killed, and the service starts it again when it
-        # restarts.
+        # Above 0 the command itself failed. Below 0 it was killed: then nothing is recorded, so that the next start of
+        # the service starts the job again.
         if process.wait() > 0 and not self._has_begun(name):
             self._accounts.costs_nothing(name)
             self._failure_file(name).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
@@ -313,7 +347,16 @@ class Submissions:
 def start_process(
     arguments: list[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a command as a process that outlives the service and writes to `log`. Raises OSError."""
+    """Start `vcdl` as a process in a session of its own, which outlives the service, and return without waiting.
+
+    Args:
+        arguments: The command and its arguments.
+        log: The file to which its output is appended.
+        environment: Its environment variables, or None for those of the service.
+
+    Raises:
+        OSError: The log cannot be written, or the process cannot be started.
+    """
     with log.open("ab") as output:
         return start_child(
             *("vcdl", *arguments),
@@ -326,13 +369,17 @@ def start_process(
 
 
 def digest_of(text: str, files: list[SentFile]) -> str:
-    """Return the SHA-256 of a submission."""
+    """Return the SHA-256 of a submission, which differs for another job or other files under the same key."""
     sent = json.dumps([text, [[file.name, file.chunks] for file in files]])
     return hashlib.sha256(sent.encode(errors="replace")).hexdigest()
 
 
 def _parse_job_file(text: str, files: list[SentFile]) -> dict[str, Any]:
-    """Return the keys of a job file after checking that it names only files that came with it. Raises JobError."""
+    """Parse the JSON of a job file, and check that it refers only to files that were sent with it.
+
+    Raises:
+        JobError: The text is no valid job file, or sets a key that a submission may not set.
+    """
     if len(text) > _MOST_JOB_BYTES or len(files) > _MOST_FILES:
         raise JobError("the job file is too long, or names too many files")
     names = [file.name for file in files]
@@ -355,7 +402,15 @@ def _parse_job_file(text: str, files: list[SentFile]) -> dict[str, Any]:
 
 
 def _check_named(sections: Mapping[str, dict[str, Any]], names: list[str]) -> None:
-    """Check that keys of the job name the files that are sent with it, and no others."""
+    """Check that the keys in `_FILES` name only files that were sent, and that every file that was sent is named.
+
+    Args:
+        sections: Name of each section of the job file → its keys.
+        names: The files that were sent.
+
+    Raises:
+        JobError: A key names another file, or a file is not named.
+    """
     named = set()
     for (section, key), endings in _FILES.items():
         if (value := sections.get(section, {}).get(key)) is None:
@@ -378,7 +433,7 @@ def _keys_in(text: str) -> dict[str, Any]:
 
 
 def _paths_in(value: Any) -> Iterator[Path]:
-    """Yield every path in the values of a job."""
+    """Yield every path in the values of a job, in its sections and lists, too."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, BaseModel) or is_dataclass(value):
@@ -392,13 +447,13 @@ def _paths_in(value: Any) -> Iterator[Path]:
 
 
 def _words(output: str, folder: Path) -> str:
-    """Return a command's error message without the server's paths."""
+    """Extract the error message from a command's output, and remove the path of the submission's folder."""
     said = [line.partition("error: ")[2] for line in output.splitlines() if line.startswith("vcdl: error: ")]
     return _without(folder, "; ".join(said))[:1000] or "the job cannot start here"
 
 
 def _without(folder: Path, words: str) -> str:
-    """Return a message without a path of the server."""
+    """Remove the path of a folder from a message, because callers should not learn where files are on the server."""
     for path in (str(folder), os.path.relpath(folder)):
         words = words.replace(f"{path}/", "").replace(path, "")
     return words

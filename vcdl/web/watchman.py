@@ -25,18 +25,24 @@ from vcdl.web.sessions import service_folder
 _EVERY_S = 15.0
 """Seconds between two checks of all jobs: an alert may be this late."""
 _STORES_EVERY = 4
-"""Checks between two queries of a store, because each costs a connection."""
+"""A job's store is queried at every fourth check, so once a minute, because each query costs a connection."""
 _log = logging.getLogger("vcdl.web")
 
 
 class Watchman:
-    """Checks all jobs regularly.
+    """Checks all jobs every 15 s, in a thread, and sends an alert for each job that ends and each new problem.
 
-    Reported alerts are stored, so that a restart of the service does not repeat them.
+    alerts.json in the service's folder contains the alerts that were sent and the jobs that were open at the last
+    check. So a restart of the service repeats no alert, and notices jobs that ended meanwhile. An alert that could not
+    be sent is sent again at the next check.
     """
 
     def __init__(self, catalogue: JobCatalogue, channel: AlertChannel) -> None:
-        """Prepare the watchman.
+        """Prepare the watchman; `begin` starts it.
+
+        Args:
+            catalogue: The jobs.
+            channel: Sends the alerts.
 
         Raises:
             RunFolderError: The stored alerts cannot be read.
@@ -46,14 +52,20 @@ class Watchman:
         self._file = service_folder(catalogue.runs) / "alerts.json"
         self._looks = 0
         self._away: dict[str, str] = {}
-        """Job → the reason for which its store is unavailable."""
+        """Name of a job → why its store did not answer at the last query."""
 
     def begin(self) -> None:
-        """Start to check the jobs, in a thread of its own."""
+        """Start the thread that checks the jobs until the process ends."""
         threading.Thread(target=self._look_for_ever, name="vcdl-watchman", daemon=True).start()
 
     def look(self, now_s: float | None = None) -> list[str]:
-        """Report new alerts; return why some could not be sent.
+        """Check all jobs once, send the new alerts, and store which were sent.
+
+        Args:
+            now_s: The current Unix time, or None to read the clock.
+
+        Returns:
+            For each alert that could not be sent, the reason.
 
         Raises:
             RunFolderError: The jobs cannot be read, or the alerts cannot be stored.
@@ -61,8 +73,8 @@ class Watchman:
         now_s = time.time() if now_s is None else now_s
         were_open, sent = self._read()
         are_open = {name for is_over, name in self._catalogue.list_jobs() if not is_over}
-        # The end of a job is a change, which shows only in the difference between two checks; stalls and bans are
-        # states.
+        # A job's end shows only as a difference from the last check. Stalls and bans are states, which each check finds
+        # anew.
         ends = [(name, what, words) for name in sorted(were_open - are_open) for what, words in self._end(name)]
         causes = {f"job {name}: {what}": words for name, what, words in ends}
         for name in sorted(are_open):
@@ -70,7 +82,7 @@ class Watchman:
                 causes |= {f"job {name}: {what}": words for what, words in self._causes(view, now_s)}
         causes |= self._bans(sent)
         reported, failed = self._channel.news(causes, sent)
-        # An end whose alert could not be sent stays among the open jobs, and is sent again at the next check.
+        # Store a job whose end could not be reported as still open, so that the next check finds its end again.
         unreported = {name for name, what, _ in ends if f"job {name}: {what}" not in reported}
         if (are_open | unreported, {*reported}) != (were_open, {*sent}) or not self._file.exists():
             state = {"open": sorted(are_open | unreported), "reported": sorted(reported)}
@@ -81,12 +93,15 @@ class Watchman:
 
     def _bans(self, sent: Sequence[str]) -> dict[str, str]:
         banned = banned_hosts(self._catalogue.runs)
-        if banned is None:  # the state is unknown, so nothing is reported as over
+        if banned is None:  # unknown: keep the alerts that were sent, so that they are not sent again afterwards
             return {name: "" for name in sent if name.startswith("host ")}
         return {f"host {name}: banned": "BOINC's scheduler refuses it" for name in sorted(banned)}
 
     def _read(self) -> tuple[set[str], tuple[str, ...]]:
-        """Return the jobs that were open at the last check and the alerts sent so far; empty at the first check."""
+        """Return the names of the jobs that were open at the last check, and the alerts that are known to be sent.
+
+        Both are empty before the first check, or if alerts.json is damaged.
+        """
         with suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(self._file.read_text(encoding="utf-8"))
             return set(map(str, state["open"])), tuple(map(str, state.get("reported", state.get("told"))))
@@ -114,9 +129,9 @@ class Watchman:
             yield "store away", why
 
     def _store_trouble(self, view: JobView) -> str:
-        """Return why the store of a job does not answer, or "" if it does or is a folder.
+        """Return why the store of a job does not answer, or "" if it answers or is a folder.
 
-        Query the store once a minute.
+        The store is queried at every fourth check; in between the last result is returned.
         """
         name = view.folder.path.name
         if self._looks % _STORES_EVERY == 0:
@@ -125,7 +140,7 @@ class Watchman:
                 settings = requested_settings(view.job, view.folder)
                 if settings.is_folder:
                     return ""
-                # Use a separate name: this only queries the server and never touches a job's weights.
+                # Use a name of its own for the query, so that it never touches a job's weights.
                 with closing(open_store(settings, "vcdl-trial", 1)) as store:
                     store.check_service()
             except StoreError as error:

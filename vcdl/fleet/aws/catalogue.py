@@ -18,17 +18,19 @@ _MIB_PER_GB = 1024
 
 @dataclass(frozen=True)
 class Image:
-    """The facts of an image that a launch needs."""
+    """A machine image (AMI), with what a launch must know of it."""
 
     id: str
     architecture: str
     """`x86_64`; types of another architecture cannot boot the image."""
     root_device: str
+    """Device name of the boot disk."""
     root_gb: int
+    """Size of the image's boot disk, below which a launch is refused."""
 
 
 class Catalogue:
-    """A region's image and pools."""
+    """Queries a region's machine image and its pools; the image and the types are kept once they are known."""
 
     def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
         self._region = region
@@ -37,22 +39,22 @@ class Catalogue:
 
     @cached_property
     def image(self) -> Image:
-        """The image of the region's instances.
+        """The image that instances in this region boot, queried at the first use.
 
         Raises:
-            FleetError: There is no such image.
+            FleetError: The fleet file's image does not exist in this region, or is for ARM.
         """
         return _find_image(self._region, self._settings.image_in(self._region.name))
 
     def forget_image(self) -> None:
-        """Forget the image, so that the next launch finds the newest one: the owner may have withdrawn this one."""
+        """Forget the image, so that the next launch queries it again: its owner may have replaced this one."""
         self.__dict__.pop("image", None)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Return the allowed types in each subnet whose zone offers them.
+        """Query the pools of the region: each type that the fleet file allows, in each zone that offers it.
 
         Raises:
-            FleetError: The region has no usable subnet.
+            FleetError: The region has no usable subnet, or no image.
         """
         subnets = self._subnet_of_zone()
         # Let AWS filter: all types in all zones of a region are thousands of rows in many pages.
@@ -70,7 +72,9 @@ class Catalogue:
         }
 
     def types(self, names: Iterable[str]) -> Mapping[str, InstanceType]:
-        """Describe these types, whether or not the settings allow them.
+        """Return all known types, keyed by name, after querying those of `names` that are not known yet.
+
+        The types need not be allowed by the fleet file: instances may have been launched by an earlier one.
 
         Raises:
             FleetError: AWS does not know a type.
@@ -82,7 +86,11 @@ class Catalogue:
         return self._known
 
     def _allowed_types(self, offered: Iterable[str]) -> list[InstanceType]:
-        """Return the spot types that can boot the image: listed and offered ones, or all that meet the requirements."""
+        """Return the types that the fleet file allows, that are sold as spot instances and that can boot the image.
+
+        Args:
+            offered: Names of the types that the region's zones offer.
+        """
         filters = [
             filter_by("supported-usage-class", "spot"),
             # On other hypervisors (T2, M4, C4) a machine sees a changed tag, its lease, only after a stop.
@@ -110,7 +118,7 @@ class Catalogue:
         return self._region.all_of("describe_instance_types", "InstanceTypes", **which)
 
     def _subnet_of_zone(self) -> Mapping[str, str]:
-        """Return the first subnet of each zone, because EC2 refuses a fleet that contains a pool twice.
+        """Return a subnet for each zone: zone → id. Only one, because EC2 refuses a fleet that contains a pool twice.
 
         Raises:
             FleetError: A listed subnet does not exist, or the region has no default subnets.
@@ -133,19 +141,24 @@ class Catalogue:
 
 
 def _makers(item: Answer) -> set[str]:
-    """Return the makers of a type's GPUs, in lower case."""
+    """Return the names of the makers of a type's GPUs; empty if it has none."""
     return {gpu.get("Manufacturer", "") for gpu in item.get("GpuInfo", {}).get("Gpus", ())}
 
 
 def _find_image(region: AwsRegion, wanted: str | None) -> Image:
-    """Return the image ami-…, or the newest OWNER/NAME; without a name, Ubuntu's.
+    """Find a machine image in a region.
+
+    Args:
+        region: The region.
+        wanted: The id of an image (ami-…); OWNER/NAME for the newest image of this owner whose name begins so; or None
+            for Ubuntu 24.04.
 
     Raises:
-        CloudRefusal, FleetError: There is none.
+        CloudRefusal, FleetError: There is no such image, or it is for ARM.
     """
     wanted = wanted or UBUNTU
     if wanted.startswith("ami-"):
-        # Use a filter: a missing id, or the id of another region, then gives an empty answer.
+        # Use a filter, for which an unknown id, or one of another region, gives an empty answer and not an error.
         found = list(region.all_of("describe_images", "Images", Filters=[filter_by("image-id", wanted)]))
     else:
         owner, _, name = wanted.partition("/")
@@ -165,7 +178,7 @@ def _find_image(region: AwsRegion, wanted: str | None) -> Image:
             f"image: {wanted} is for arm64 (Graviton), for which there is neither an app version nor TensorFlow's "
             "CPU wheel: use an image for x86_64"
         )
-    # At equal dates sort by id, so that two keepers choose the same image and so the same launch template.
+    # At equal dates compare ids, so that two reconcilers choose the same image and so the same launch template.
     newest = max(found, key=lambda image: (image.get("CreationDate", ""), image["ImageId"]))
     root = newest.get("RootDeviceName", "/dev/sda1")
     # A disk smaller than the image's own cannot be launched. Images may list other disks, which do not count.

@@ -31,10 +31,10 @@ _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 class AwsPlace:
-    """The instances of a fleet in one region.
+    """Finds, leases and terminates the instances of a fleet in one region.
 
-    They are found by tag. AWS removes the tags of a terminated instance early, so instances that were seen live are
-    also found by id.
+    Instances are found by tag. AWS removes the tags of a terminated instance early, so instances that were seen live
+    are also queried by id: only that shows how they ended.
     """
 
     def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
@@ -46,7 +46,7 @@ class AwsPlace:
         self._ended_s: dict[str, float | None] = {}
 
     def find(self) -> tuple[Instance, ...]:
-        """Return all instances with the fleet's tag.
+        """Query all instances with the fleet's tag, and those that were live at the last call; update `live`.
 
         Raises:
             CloudRefusal: AWS refuses the call, or cannot be reached.
@@ -62,7 +62,7 @@ class AwsPlace:
         return found
 
     def of_launch(self, token: str) -> tuple[Instance, ...]:
-        """Return the instances of a launch, gone or not.
+        """Query the instances of a launch by its token, including ended ones that still have their tags.
 
         Raises:
             CloudRefusal: AWS refuses the call, or cannot be reached.
@@ -70,7 +70,11 @@ class AwsPlace:
         return self._read(self._describe_instances(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
 
     def lease(self, ids: Iterable[str], marks: Mapping[str, str]) -> None:
-        """Write the lease on instances; a missing one is no error.
+        """Write tags with a lease on instances; a missing instance is no error.
+
+        Args:
+            ids: The instances.
+            marks: The tags, from `Provider.marks`.
 
         Raises:
             CloudRefusal: AWS refuses the call for an existing instance.
@@ -79,12 +83,12 @@ class AwsPlace:
         self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=tags))
 
     def console(self, id: str) -> str:
-        """Return the end of an instance's console output.
+        """Return the end of an instance's console output, at most 64 KB.
 
         Raises:
             CloudRefusal: AWS refuses the call, or cannot be reached.
         """
-        try:  # a machine that has ended may have only the saved output
+        try:  # the latest output first; an instance that has ended may have only a saved one
             answer = self.region.call("get_console_output", InstanceId=id, Latest=True)
         except CloudRefusal as refused:
             if refused.kind is not ProblemKind.BAD_REQUEST:
@@ -102,9 +106,16 @@ class AwsPlace:
         self._on_all_or_each(ids, lambda some: self.region.call("terminate_instances", InstanceIds=some))
 
     def _on_all_or_each(self, ids: Iterable[str], call: Callable[[list[str]], object]) -> None:
-        """Make a call for many ids.
+        """Make a call for many ids, so that one bad id does not prevent it for the others.
 
-        If AWS refuses all of them, because one is missing, protected or full, the call is repeated for each id.
+        If AWS refuses a list, because one instance is missing or protected, the call is repeated for each id alone.
+
+        Args:
+            ids: The instances.
+            call: Makes the call for a list of ids.
+
+        Raises:
+            CloudRefusal: AWS refuses the call for an existing instance.
         """
         refusals: dict[str, CloudRefusal] = {}
         for some in batches(ids):
@@ -144,7 +155,10 @@ class AwsPlace:
         )
 
     def _ask_when_preempted(self, items: Iterable[Answer]) -> None:
-        """Look up the endings of preempted instances in their spot requests, once: the instances lack them."""
+        """Query when preempted instances ended, which only their spot requests tell, and keep it in `_ended_s`.
+
+        Each instance is queried only once.
+        """
         asked = {
             item["SpotInstanceRequestId"]: item["InstanceId"]
             for item in items
@@ -153,7 +167,7 @@ class AwsPlace:
             and _ended_s(item) is None
             and item["InstanceId"] not in self._ended_s
         }
-        # Record them before the answer, so that a request that AWS has forgotten is not asked for in each pass.
+        # Record the instances before the answer, so that a request that AWS has forgotten is not queried in each pass.
         self._ended_s.update(dict.fromkeys(asked.values()))
         for ids in batches(asked):
             wanted = [filter_by("spot-instance-request-id", *ids)]
@@ -165,8 +179,8 @@ class AwsPlace:
 
 def _ending(item: Answer, until_s: float | None, ended_s: float | None) -> Ending:
     ending = _ENDINGS.get(item.get("StateReason", {}).get("Code", ""), Ending.UNKNOWN)
-    # The agent powers off in both cases. If it did so before the end of its lease, it gave up, which counts for the
-    # crash loop.
+    # The agent powers off after a drain as well as for lack of work. Before the end of its lease it was for lack of
+    # work, which counts for the crash loop.
     is_asked = until_s is None or (ended_s is not None and until_s <= ended_s)
     return Ending.OURS if ending is Ending.GAVE_UP and is_asked else ending
 

@@ -1,4 +1,9 @@
-"""Launch in one region by an EC2 Fleet of type `instant`, with launch templates named by a hash of their content."""
+"""Launch in one region by an EC2 Fleet of type `instant`, with launch templates named by a hash of their content.
+
+A repeated launch is harmless: the same token makes AWS launch only once, and the same content finds the same template.
+The templates contain the account key, so they are deleted as soon as the launch is answered; if the process is killed
+before that, a sweep deletes them.
+"""
 
 import base64
 import hashlib
@@ -22,14 +27,14 @@ from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line, unless
 from vcdl.fleet.settings import FleetSettings
 
 _MAX_POOLS = 300
-"""AWS's limit for one fleet."""
+"""AWS's limit for the pools of one EC2 Fleet."""
 _SPOT = {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"}}
 _CHEAPEST = {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
 _NAMED_TYPE = re.compile(r"instanceType=([\w.-]+)")
 _T_TYPE = re.compile(r"t\d")
 """Types that earn and spend CPU credits: t2, t3, t3a, t4g."""
 _VERSION = "1"
-"""The only version of a template that is never changed."""
+"""Version of the templates: they are never changed, so each has only this one."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +45,25 @@ class RegionalLaunch:
     settings: FleetSettings
     image: Image
     types: Mapping[Pool, InstanceType]
+    """The pools to launch from, with their machine types."""
     units: int
+    """Units of capacity to launch."""
     token: str
+    """Identifies the launch, so that AWS performs a repetition only once."""
     user_data: str
+    """The cloud-init file of the instances."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """The tags of the instances' lease."""
 
     def run(self) -> LaunchResult:
-        """Launch; refusals of AWS are returned as problems."""
+        """Make the launch, and wait for AWS's answer; refusals are returned as problems."""
         if not self.pools:
             return LaunchResult()
         try:
             answer = self._answer(self._fleet())
         except CloudRefusal as refused:
-            # A single type that is not sold as a spot instance makes AWS refuse all; without it the next launch works.
+            # Blame only the type that AWS names: one that is not sold as spot makes AWS refuse the whole launch, and
+            # without it the next launch works.
             named = _NAMED_TYPE.findall(str(refused)) if refused.kind is ProblemKind.BAD_REQUEST else ()
             blamed = [pool for pool in self.pools if pool.type in named] or self.pools
             return LaunchResult((), tuple(ProviderProblem(pool, refused.kind, str(refused)) for pool in blamed))
@@ -61,28 +71,28 @@ class RegionalLaunch:
         return LaunchResult(self._instances(answer), tuple(distinct))
 
     def _answer(self, fleet: Mapping[str, Any]) -> Answer:
-        """Launch, return AWS's answer, and delete the templates.
+        """Launch, delete the templates, and return AWS's answer.
 
-        Everyone who may describe a template can read the account key in it.
+        The templates must not stay: everyone who may describe one can read the account key in it.
         """
         try:
             return self.region.call("create_fleet", **fleet)
         finally:
             for config in fleet["LaunchTemplateConfigs"]:
                 name = config["LaunchTemplateSpecification"]["LaunchTemplateName"]
-                with suppress(CloudRefusal):  # the sweep deletes it, too
+                with suppress(CloudRefusal):  # a sweep will delete it
                     self.region.call("delete_launch_template", LaunchTemplateName=name)
 
     @cached_property
     def pools(self) -> Sequence[Pool]:
-        """The pools with this market and size.
+        """The pools that provide the unit of capacity, or a sample of _MAX_POOLS of them.
 
-        At most _MAX_POOLS are sampled by the token, so that a repeated call chooses the same pools.
+        The sample depends only on the token, so that a repeated launch uses the same pools.
         """
         unit = self.settings.capacity.unit
         pools = sorted(pool for pool, kind in self.types.items() if kind.units(unit) > 0)
-        # Take a sample and not the first pools, which would always be the same types: a wide choice reduces
-        # preemptions.
+        # Take a sample and not the first pools, because these would all be of a few types, and a wide choice of types
+        # reduces preemptions.
         return pools if len(pools) <= _MAX_POOLS else sorted(random.Random(self.token).sample(pools, _MAX_POOLS))
 
     @property
@@ -92,15 +102,15 @@ class RegionalLaunch:
     def _fleet(self) -> Mapping[str, Any]:
         """Return the arguments of `create_fleet`."""
         configs = []
-        for credits in (False, True):  # only T types take a credit specification, so they have a separate template
+        for credits in (False, True):  # only T types accept a credit specification, so they need a separate template
             if of_kind := [pool for pool in self.pools if bool(_T_TYPE.match(pool.type)) is credits]:
                 overrides = [self._override(pool) for pool in of_kind]
                 configs.append({"LaunchTemplateSpecification": self._template(credits), "Overrides": overrides})
         tags = {LAUNCH_TAG: self.token, **self.marks, **({MARKET_TAG: "yes"} if self._on_demand else {})}
         return {
             "Type": "instant",
-            # AWS launches once for a token. It refuses a token that is repeated with other arguments, which is just as
-            # safe.
+            # AWS launches only once for a token. If the token is repeated with other arguments, AWS refuses the call,
+            # which launches nothing twice, either.
             "ClientToken": f"{self.token}-{self.region.name}",
             **(_CHEAPEST if self._on_demand else _SPOT),
             "TargetCapacitySpecification": {
@@ -120,7 +130,10 @@ class RegionalLaunch:
         return {"InstanceType": pool.type, "WeightedCapacity": weight, **place}
 
     def _template(self, credits: bool) -> Mapping[str, Any]:
-        """Return the `LaunchTemplateSpecification` of a template, created if missing.
+        """Create a launch template unless it exists, and return its `LaunchTemplateSpecification`.
+
+        Args:
+            credits: Whether the template is for T types, which accept a credit specification.
 
         Raises:
             CloudRefusal: AWS refuses the template.
@@ -138,24 +151,28 @@ class RegionalLaunch:
         return {"LaunchTemplateName": name, "Version": _VERSION}
 
     def _template_data(self, credits: bool) -> Mapping[str, Any]:
-        """Return `LaunchTemplateData`.
+        """Return the `LaunchTemplateData` of a template.
 
-        MaxPrice is not set, because it would add interruptions.
+        MaxPrice is not set, because AWS would interrupt instances whose price rises above it.
+
+        Args:
+            credits: Whether the template is for T types, which accept a credit specification.
         """
         settings, image = self.settings, self.image
         groups = [it for place in settings.places if place.region == self.region.name for it in place.security_groups]
-        # If a template defines an interface, it names the groups there, and the launch's override the subnet.
+        # A template that defines a network interface must name the security groups there; the launch names the subnet.
         interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": settings.public_address, "DeleteOnTermination": True}
         size_gb = max(settings.disk_gb, image.root_gb)
         disk = {"VolumeSize": size_gb, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
-        # AWS refuses a tag for a kind of resource that the launch does not make.
+        # Tag spot requests only in a spot launch: AWS refuses tags for resources that a launch does not create.
         tagged = ("network-interface", *(() if self._on_demand else ("spot-instances-request",)))
         return {
             "ImageId": image.id,
             "UserData": base64.b64encode(compress(self.user_data)).decode(),
             "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
             "NetworkInterfaces": [{**interface, **({"Groups": groups} if groups else {})}],
-            # The agent reads notices and the drain mark there; a hop limit of 1 keeps containers and proxies out.
+            # The agent reads notices and the lease from the metadata service. A hop limit of 1 keeps containers and
+            # proxies out.
             "MetadataOptions": {
                 "HttpEndpoint": "enabled",
                 "HttpTokens": "required",
@@ -181,12 +198,12 @@ class RegionalLaunch:
             yield ProviderProblem(blamed, kind, f"{code}: {one_line(error.get('ErrorMessage', ''))}")
 
     def _instances(self, answer: Answer) -> tuple[Instance, ...]:
-        """Return the launched instances from the answer itself, because EC2 may not describe them for some seconds."""
+        """Return the launched instances from AWS's answer itself: EC2 may not describe them for some seconds."""
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         launched_s = (parsedate_to_datetime(date) if date else datetime.now(UTC)).timestamp()
         made = []
         for item in answer.get("Instances", ()):
-            # If the answer has no overrides, the next pass shows the zone.
+            # Without overrides in the answer, assume any pool of the type: the next pass sees the instance's zone.
             pool = self._pool_of(item) or next(pool for pool in self.pools if pool.type == item["InstanceType"])
             size = self.types[pool].working_vcpus, self.types[pool].gpus
             made += [Instance(id, pool, *size, InstanceState.PENDING, launched_s) for id in item["InstanceIds"]]

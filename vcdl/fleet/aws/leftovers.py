@@ -1,6 +1,6 @@
 """Find and remove everything of a fleet in a region by tag.
 
-EC2 Fleets of type `instant` own nothing, and expire automatically.
+The EC2 Fleets themselves are left: those of type `instant` own nothing, and expire automatically.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,16 +12,19 @@ from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 
 
 class _Kind(NamedTuple):
-    """One kind of resource: how it is found and removed."""
+    """A kind of resource, with the calls that list and remove it."""
 
     noun: str
     describe: str
+    """The call that lists resources of this kind."""
     ids: str
-    """The JMESPath of the ids in the answer."""
+    """JMESPath of the ids in its answer."""
     remove: str
+    """The call that removes them."""
     takes_list: bool = False
+    """Whether that call takes several ids."""
     states: tuple[Mapping[str, Any], ...] = ()
-    """A filter for the states in which a resource still costs or could cost."""
+    """Filters for the states in which a resource still costs or could cause costs."""
 
 
 _OPEN = filter_by("state", "open", "active")
@@ -43,7 +46,11 @@ _KINDS = (
 
 
 def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftover, ...]:
-    """Return the leftovers that a filter selects, in the order in which to remove them.
+    """List a region's resources that still cost, in the order in which to remove them.
+
+    Args:
+        region: The region.
+        fleet: The filter for the tag of a fleet, or of any fleet.
 
     Raises:
         CloudRefusal: AWS refuses a call, or cannot be reached.
@@ -56,9 +63,12 @@ def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftove
 
 
 def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftover]:
-    """Request the removal of a region's leftovers, and return those that the account may not remove."""
+    """Request the removal of a region's resources, without waiting; return those that the account may not remove.
+
+    Other refusals are ignored, because the next listing shows what still exists.
+    """
     denied: list[Leftover] = []
-    # Follow the same order: volumes and interfaces can be deleted only after their instances.
+    # Follow the order of _KINDS: volumes and interfaces can be deleted only after their instances.
     for kind in _KINDS:
         ours = {one.id: one for one in leftovers if one.noun == kind.noun}
         # Try one call for many first. AWS refuses the whole list for one bad id, and then each is removed separately.
@@ -71,10 +81,7 @@ def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftov
 
 
 def _remove(region: AwsRegion, kind: _Kind, value: str | list[str]) -> ProblemKind | None:
-    """Return why AWS refuses to remove something, or None if it accepts.
-
-    The next listing of the sweep shows what still exists.
-    """
+    """Request the removal of one resource or a list; return why AWS refuses it, or None if it accepts."""
     argument = kind.ids.rpartition(".")[2] + ("s" if kind.takes_list else "")
     try:
         region.call(kind.remove, **{argument: value})

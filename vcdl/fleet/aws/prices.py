@@ -22,7 +22,7 @@ _LINUX_ON_SHARED_MACHINES = {
 
 
 class AwsPrices:
-    """AWS's prices.
+    """AWS's current spot prices and list prices, a PriceSource.
 
     The account needs the permissions ec2:DescribeSpotPriceHistory and pricing:GetProducts.
     """
@@ -35,7 +35,7 @@ class AwsPrices:
 
         Args:
             session: A boto3.Session, or None for one with boto3's own credentials.
-            known: Prices that need not be fetched.
+            known: A price table whose list prices are used instead of fetching them.
 
         Raises:
             FleetNotAuthorised: There are no credentials.
@@ -44,14 +44,14 @@ class AwsPrices:
         self._session = session_or(session, _LIST_REGION)
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """Return a quote for each type and zone.
+        """Return the prices of each type in each zone of a region, for which both prices are known.
 
         Raises:
             CloudRefusal: AWS refuses a call, or cannot be reached.
         """
         names = [kind.name for kind in types]
         spot = self._spot(names, region)
-        # List prices change rarely and cost one call per type, so those in the table are not fetched again.
+        # Do not fetch list prices that are in the table: they change rarely and cost one call per type.
         found = {name: self._known.find(name, region) for name, _ in spot}
         on_demand = {name: price.on_demand_usd_per_h for name, price in found.items() if price is not None}
         on_demand |= self._on_demand(sorted(found.keys() - on_demand.keys()), region)
@@ -64,7 +64,7 @@ class AwsPrices:
     def _spot(self, names: Sequence[str], region: str) -> Mapping[tuple[str, str], Decimal]:
         ec2 = AwsRegion(self._session, region)
         latest: dict[tuple[str, str], tuple[datetime, Decimal]] = {}
-        now = datetime.now(UTC)  # for the current prices
+        now = datetime.now(UTC)  # a history that starts now contains the current prices
         for chosen in batches(names):
             wanted = {"InstanceTypes": chosen, "ProductDescriptions": ["Linux/UNIX"], "StartTime": now}
             for item in ec2.all_of("describe_spot_price_history", "SpotPriceHistory", **wanted):
@@ -82,12 +82,12 @@ class AwsPrices:
             filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
             products = pricing.all_of("get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters)
             listed[name] = [price for product in products for price in _usd_per_h(json.loads(str(product)))]
-        # Several products may match; a product that is sold in another way lists its hours at 0.
+        # Use the highest price: several products may match, and one that is sold in another way lists its hours at 0.
         return {name: max(prices) for name, prices in listed.items() if prices}
 
 
 def _usd_per_h(product: Mapping[str, Any]) -> list[Decimal]:
-    """Return the hourly prices of a product in the price list."""
+    """Return the on-demand prices per hour of a product in the price list, in dollars."""
     return [
         Decimal(dimension["pricePerUnit"]["USD"])
         for term in product.get("terms", {}).get("OnDemand", {}).values()

@@ -33,9 +33,10 @@ from vcdl.fleet.settings import FleetSettings
 
 
 class AwsProvider(Provider):
-    """A fleet of EC2 instances.
+    """Manages a fleet of EC2 instances.
 
-    A launch tries one region after the other, in the order of its pools.
+    A launch tries one region after the other, in the order of its pools. Other regions of the account are searched for
+    instances of the fleet, too, because an earlier fleet file may have named them.
     """
 
     metadata_service = "aws"
@@ -54,7 +55,7 @@ class AwsProvider(Provider):
         Args:
             settings: The fleet file.
             session: A boto3.Session, or None for one with the credentials that boto3 finds.
-            pace: How a sweep waits.
+            pace: How a sweep waits, or None for the defaults.
 
         Raises:
             FleetNotAuthorised: There are no credentials.
@@ -64,9 +65,9 @@ class AwsProvider(Provider):
         self._session = session_or(session, settings.places[0].region)
         self._configured = self._places(settings.regions)
         self._used = list(self._configured)
-        """Regions with instances of the fleet, or that may have some."""
+        """Regions that each pass queries: those of the fleet file, and others in which instances were found."""
         self._unanswered: Sequence[AwsPlace] | None = None
-        """Other regions that have not yet answered, or None if no other region was queried yet."""
+        """Other regions of the account that have not answered yet, or None before they were queried."""
 
     @property
     def clock_offset_s(self) -> float:  # type: ignore[override]
@@ -74,14 +75,14 @@ class AwsProvider(Provider):
         return max(place.region.clock_offset for place in self._used)[1]
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        _ = self._others  # this refuses a region that is not enabled: AWS's own refusal is hard to understand
+        _ = self._others  # checks that the regions are enabled, because AWS's own refusal is hard to understand
         return super().pools()
 
     def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
         return self._place(region).catalogue.pools()
 
     def find(self) -> tuple[Instance, ...]:
-        # Each other region is asked until it has answered once, and later only if it had something.
+        # Query each other region until it has answered once, and afterwards only if it had instances.
         others = self._others if self._unanswered is None else self._unanswered
         answers, refusals = self._ask([*self._used, *others], lambda place: place.find())
         # One answering region is enough for a pass. Without any answer nothing is known, and acting would launch
@@ -98,12 +99,11 @@ class AwsProvider(Provider):
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
         places = [self._place(name) for name in dict.fromkeys(pool.region for pool in pools)]
-        # Query all regions first, so that a region whose image cannot be found is refused before anything is launched
-        # in it.
+        # Query all regions first, so that a region without the image is refused before anything is launched in it.
         seen, refusals = self._ask(places, lambda it: (it.of_launch(token), it.catalogue.image))
         if before := [instance for instances, _ in seen.values() for instance in instances]:
-            # The caller with this token was killed before it saw these instances. The next pass launches what is still
-            # missing.
+            # An earlier call with this token has launched them, and was killed before it saw that. Launch nothing more:
+            # the next pass launches what is still missing.
             return LaunchResult(tuple(instance for instance in before if instance.is_live))
         refused = {place.region.name: why for place, why in refusals.items()}
         problems = [
@@ -155,14 +155,14 @@ class AwsProvider(Provider):
         return TagScan(tuple(it for found in answers.values() for it in found), tuple(away))
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
-        others = self.__dict__.get("_others", ())  # if they could be queried
+        others = self.__dict__.get("_others", ())  # do not query them here: `look` has, or could not
         here = {p: [one for one in leftovers if one.place == p.region.name] for p in (*self._configured, *others)}
         denied, _ = self._ask([p for p, some in here.items() if some], lambda p: remove(p.region, here[p]))
         return frozenset().union(*denied.values())
 
     @cached_property
     def _others(self) -> tuple[AwsPlace, ...]:
-        """Return the account's other enabled regions.
+        """Return the account's enabled regions that the fleet file does not name, queried once.
 
         Raises:
             FleetError: A region of the file is not enabled.
@@ -188,18 +188,27 @@ class AwsProvider(Provider):
     def _ask(
         self, places: Sequence[AwsPlace], question: Callable[[AwsPlace], Answer]
     ) -> tuple[dict[AwsPlace, Answer], dict[AwsPlace, CloudRefusal]]:
-        """Query places as `ask_all` does, omitting regions outside the file that the account may not use."""
+        """Query regions as `ask_all` does, ignoring refusals of regions that the account may not use.
+
+        Refusals of regions that the fleet uses are returned in any case.
+        """
         answers, refusals = ask_all(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
-        # An account or a policy may close regions that the fleet never used. That is no reason to warn in each pass.
+        # A policy may close regions to the account. If the fleet never used them, that is no reason to warn in each
+        # pass.
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}
 
     def _each(self, ids: Sequence[str], act: Callable[[AwsPlace, list[str]], None]) -> None:
-        """Apply a call to ids in their regions, then raise the first refusal.
+        """Make a call in each region for the instances that are there, then raise the first refusal.
 
-        An id without an instance of the fleet is ignored.
+        Args:
+            ids: The instances; an id that is no instance of the fleet is ignored.
+            act: Makes the call in a region for a list of ids.
+
+        Raises:
+            CloudRefusal: A region refuses the call. It was made in the others.
         """
-        # This is a new process, or the ids come from another process: only a search shows their regions.
+        # Search if the region of an id is unknown, because another process has found or launched the instance.
         if not all(any(id in place.live for place in self._used) for id in ids):
             self.find()
         located = {place: [id for id in ids if id in place.live] for place in self._used}

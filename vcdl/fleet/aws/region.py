@@ -1,4 +1,4 @@
-"""One service of AWS in one region, with its filters and tags. Nothing else calls boto3 or reads its refusals.
+"""Call AWS through boto3, convert its errors, and build its filters and tags. Nothing else makes calls with boto3.
 
 The codes are those of https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 """
@@ -51,16 +51,15 @@ _CONFIG = Config(
     user_agent_extra="vcdl-fleet",
 )
 _SIGNED_S = 240.0
-"""Seconds of clock difference above which to blame the clock, since AWS refuses signatures that are five minutes off.
-"""
+"""Clock difference in seconds above which a refusal is blamed on it: AWS refuses signatures that are 5 min off."""
 _BATCH = 100
-"""Values in one list. AWS accepts 100 types in a call, and 200 values in a filter, so 100 is safe for both."""
+"""Values in one list: AWS accepts at most 100 types in a call and 200 values in a filter."""
 
 
 class AwsRegion:
-    """An AWS service in one region; calls are named as in boto3.
+    """An AWS service in one region, whose calls are named as in boto3.
 
-    Each call may be repeated, and raises CloudRefusal.
+    boto3 itself repeats calls after throttling and temporary faults, so a CloudRefusal means that this did not help.
     """
 
     def __init__(self, session: Any, name: str, service: str = "ec2") -> None:
@@ -76,7 +75,7 @@ class AwsRegion:
         """
         self.name = name
         self.clock_offset = -math.inf, 0.0
-        """Monotonic time of an answer, and the seconds by which AWS's clock was then ahead of this machine's."""
+        """Monotonic time of the last answer, and the seconds by which AWS's clock was ahead of this machine's then."""
         try:
             self._client = session.client(service, region_name=name, config=_CONFIG)
             # Each answer has AWS's time in its header, so no extra call is needed to compare clocks.
@@ -105,7 +104,7 @@ class AwsRegion:
 
         Args:
             operation: The call.
-            items: The JMESPath of the items in an answer.
+            items: JMESPath of the items in an answer.
             arguments: The arguments of the call.
 
         Raises:
@@ -120,12 +119,12 @@ class AwsRegion:
 
 
 def _offset_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds by which the clock of the headers' sender is ahead of this machine's."""
+    """Return the seconds by which the clock of the headers' sender is ahead of this machine's, or None if unknown."""
     return parsedate_to_datetime(headers["date"]).timestamp() - time.time() if "date" in headers else None
 
 
 def session_or(session: Any, region: str) -> Any:
-    """Return the session, or one with the credentials that boto3 finds.
+    """Return the given boto3.Session, or if it is None a new one with the credentials that boto3 finds.
 
     Raises:
         FleetNotAuthorised: There are no credentials.
@@ -137,14 +136,19 @@ def session_or(session: Any, region: str) -> Any:
 
 
 def kind_of(code: str, status: int = 400) -> ProblemKind:
-    """Return the kind of an AWS error code, or of a botocore exception. `status` is that of the HTTP answer."""
-    # An unknown code of a server error may be temporary; any other code names something in the request that only a user
-    # can change.
+    """Classify an AWS error.
+
+    Args:
+        code: AWS's error code, or the name of a botocore exception.
+        status: The HTTP status, which decides if the code is unknown.
+    """
+    # With an unknown code, a server error may be temporary. Any other status means that something in the request is
+    # wrong, which only a user can change.
     return kind_by(_KINDS, code) or (ProblemKind.UNAVAILABLE if status >= 500 else ProblemKind.BAD_REQUEST)
 
 
 def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> CloudRefusal:
-    """Convert a botocore error to CloudRefusal."""
+    """Convert a botocore error to a CloudRefusal, with advice for a wrong clock and an unreachable region."""
     code, message, status, offset_s = type(error).__name__, str(error), 400, 0.0
     if isinstance(error, ClientError):
         answer = error.response.get("Error", {})
@@ -159,30 +163,30 @@ def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> 
 
 
 def batches(values: Iterable[str]) -> Iterator[list[str]]:
-    """Split values into lists that AWS accepts."""
+    """Split values into lists of at most `_BATCH`, as many as AWS accepts in one call."""
     listed = list(values)
     return (listed[begin : begin + _BATCH] for begin in range(0, len(listed), _BATCH))
 
 
 def filter_by(name: str, *values: str) -> Mapping[str, Any]:
-    """Return a filter of a `describe_…` call: any of these values."""
+    """Return a filter for a `describe_…` call that selects any of these values."""
     return {"Name": name, "Values": list(values)}
 
 
 def fleet_filter(fleet: str) -> Mapping[str, Any]:
-    """Return a filter for everything with the tag of a fleet."""
+    """Return a filter for a `describe_…` call that selects everything with the tag of a fleet."""
     return filter_by(f"tag:{FLEET_TAG}", fleet)
 
 
 def tag_specifications(
     settings: FleetSettings, kinds: Iterable[str], more: Mapping[str, str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return `TagSpecifications` with the fleet's tags and `more` for each kind of resource."""
+    """Return the `TagSpecifications` of a call: the fleet's tags and `more`, for each of these kinds of resource."""
     tags = {**settings.tags, FLEET_TAG: settings.name, **(more or {})}
     listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
     return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
 
 
 def tags_of(item: Answer) -> dict[str, str]:
-    """Return the tags of a resource."""
+    """Return the tags of a resource that AWS has described, name → value."""
     return {tag["Key"]: tag["Value"] for tag in item.get("Tags", ())}

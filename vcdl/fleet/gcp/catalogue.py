@@ -1,6 +1,7 @@
-"""Query Compute Engine's machine types.
+"""Query Compute Engine's zones and machine types.
 
-GPUs added to an N1 machine follow its name: `n1-standard-8+2xnvidia-tesla-t4`.
+A type is named as in a fleet file: GPUs that are added to an N1 machine follow the machine's name, as in
+`n1-standard-8+2xnvidia-tesla-t4`.
 """
 
 import re
@@ -21,19 +22,21 @@ _ONLY_HYPERDISK = ("c4", "c4a", "c4d", "n4", "n4a", "n4d", "h4d", "m4", "x4", "a
 
 @dataclass(frozen=True)
 class MachineName:
-    """The parts of a type's name."""
+    """The parts of a type's name in a fleet file."""
 
     machine: str
+    """Compute Engine's name of the machine type, without added GPUs."""
     gpu: str = ""
-    """Name of an added GPU, or an empty string if there is none."""
+    """Name of the added GPUs, or an empty string if there are none."""
     gpus: int = 0
+    """Number of added GPUs."""
 
     @classmethod
     def parse(cls, name: str) -> "MachineName":
-        """Parse a type's name.
+        """Parse a type's name in a fleet file.
 
         Raises:
-            FleetError: It is malformed.
+            FleetError: The name is malformed.
         """
         found = _NAME.fullmatch(name)
         if found is None:
@@ -46,12 +49,12 @@ class MachineName:
 
     @property
     def boot_disk_type(self) -> str:
-        """The cheapest disk type that is not slow and that the series can boot from."""
+        """Type of this machine's boot disk: `pd-balanced`, or `hyperdisk-balanced` if its series requires that."""
         return "hyperdisk-balanced" if self.machine.split("-")[0] in _ONLY_HYPERDISK else "pd-balanced"
 
 
 class MachineCatalogue:
-    """The zones of a project's regions, and the machine types in them; each is queried once."""
+    """Queries the zones of regions and the machine types in them, each only once in the life of the object."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -59,7 +62,7 @@ class MachineCatalogue:
         self._types: dict[tuple[str, str], InstanceType | None] = {}
 
     def zones(self, region: str) -> tuple[str, ...]:
-        """Return all zones of a region.
+        """Return the names of all zones of a region, sorted.
 
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
@@ -75,20 +78,29 @@ class MachineCatalogue:
         return self._zones[region]
 
     def type(self, zone: str, name: str) -> InstanceType | None:
-        """Return a type as a zone offers it, or None if it does not.
+        """Return the size of a type in a zone, or None if the zone does not offer it.
+
+        Args:
+            zone: The zone.
+            name: The type's name in a fleet file.
 
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
         """
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
-            # Compute Engine knows the machine without the GPU that is added to it.
+            # Ask for the machine without added GPUs: Compute Engine knows no type with them.
             described = self._get_or_none("machine_types.get", zone=zone, machine_type=parsed.machine)
             self._types[zone, name] = None if described is None else _instance_type(described, name, parsed.gpus)
         return self._types[zone, name]
 
     def pools(self, region: str, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
-        """Return each allowed type in each of the fleet's zones that offers it. Raises CloudRefusal and FleetError."""
+        """Return the pools of a region: each type that the fleet file allows, in each of its zones that offers it.
+
+        Raises:
+            CloudRefusal: Compute Engine refuses a call, or cannot be reached.
+            FleetError: The region or a zone is unknown, or a type's name is malformed.
+        """
         known, places = self.zones(region), [place for place in settings.places if place.region == region]
         zones = dict.fromkeys(zone for place in places for zone in place.zones or known)
         if unknown := [zone for zone in zones if zone not in known]:
@@ -105,16 +117,16 @@ class MachineCatalogue:
         allowed = []
         for described in self._connection.list_all("machine_types.list", zone=zone):
             type = _instance_type(described, described.name)
-            # Shared cores are throttled; the image and the client's programs are for x86.
+            # Leave out shared cores, which are throttled, and ARM, for which there is no image and no client.
             fits = not described.is_shared_cpu and described.architecture != "ARM64"
             if fits and requirements.met_by(type.vcpus, type.memory_gb, type.gpus):
                 allowed.append(type)
-                # The list contains the description, so launches and pools need no further call.
+                # Keep the description from the list, so that `type` needs no further call.
                 self._types[zone, type.name] = type
         return allowed
 
     def _get_or_none(self, method: str, **which: str) -> Any:
-        """Return a resource, or None if nothing has that name."""
+        """Call a `get` method, and return the resource, or None if nothing has that name."""
         with unless(NOT_FOUND):
             return self._connection.call(method, **which)
         return None

@@ -11,12 +11,9 @@ from vcdl.errors import FleetError
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, cloud_refusal, kind_by
 
 ENDPOINT_VARIABLE = "VCDL_GCE_ENDPOINT"
-"""Environment variable with the address of a test server, http:
-
-HOST:PORT, which is called without credentials.
-"""
+"""Environment variable with the address of a test server, `http://HOST:PORT`, which is called without credentials."""
 NOT_FOUND, CONFLICT = "404", "412"
-"""Codes of a CloudRefusal. CONFLICT: another process changed the resource in between."""
+"""Values of `CloudRefusal.code`. CONFLICT: another process changed the resource between our reading and our writing."""
 
 _SCOPE = "https://www.googleapis.com/auth/compute"
 _CALL_S = 60.0
@@ -35,17 +32,22 @@ _PATTERNS_BY_KIND = {
     ProblemKind.NOT_AUTHORISED: "PERMISSIONS_ERROR",
     ProblemKind.UNAVAILABLE: "resourceNotReady|RESOURCE_NOT_READY|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE|INTERNAL_ERROR",
 }
-"""Kinds of problems by reason. A reason is more precise than a status: exceeded quotas and missing permissions are both
-403."""
+"""Kind of a problem → regular expression of Google's reasons. They are more precise than the HTTP status, which is 403
+for an exceeded quota as well as for a missing permission."""
 
 
 class Connection:
-    """The connection to one project.
-
-    Requests are dicts, and methods are named as in `instances.get`. Raises FleetError, FleetNotAuthorised.
-    """
+    """Calls Compute Engine for one GCP project; each client of Google's library is opened at its first use."""
 
     def __init__(self, project: str) -> None:
+        """Find the credentials, without a call to Compute Engine.
+
+        Args:
+            project: Id of the GCP project.
+
+        Raises:
+            FleetError, FleetNotAuthorised: The client library or the credentials are missing.
+        """
         try:
             from google.cloud import compute_v1
         except ModuleNotFoundError as error:
@@ -57,10 +59,14 @@ class Connection:
         self._options = _options(os.environ.get(ENDPOINT_VARIABLE))
         self._clients: dict[str, Any] = {}
         self.clock_offset_s = 0.0
-        """Seconds by which Compute Engine's clock is ahead of this machine's."""
+        """Seconds by which Compute Engine's clock was ahead of this machine's at the last answer."""
 
     def call(self, method: str, **request: Any) -> Any:
-        """Make a call, without the library's own retries of up to ten minutes.
+        """Make a call and return its answer. The library's own retries, of up to ten minutes, are switched off.
+
+        Args:
+            method: Resource and method, such as `instances.get`.
+            request: Fields of the request, without the project.
 
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
@@ -68,8 +74,8 @@ class Connection:
         kind, _, name = method.partition(".")
         with _map_errors():
             if kind not in self._clients:
-                # Use one client per kind of resource, as the library requires. Clients are kept, because each opens a
-                # connection and gets a token.
+                # The library has a client for each kind of resource. Keep it, because each new one opens a connection
+                # and requests a token.
                 client = getattr(self._library, f"{kind.title().replace('_', '')}Client")
                 self._clients[kind] = client(**self._options)
                 self._clients[kind].transport._session.hooks["response"].append(self._note_date)
@@ -83,7 +89,7 @@ class Connection:
             self.clock_offset_s = parsedate_to_datetime(date).timestamp() - time.time()
 
     def list_all(self, method: str, **request: Any) -> list[Any]:
-        """Return all pages of a list.
+        """Make a call that lists resources, and return those of all pages.
 
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
@@ -93,7 +99,14 @@ class Connection:
             return list(pages)
 
     def list_by_zone(self, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-        """Return the filtered `instances` or `disks` as (zone, resource), and why zones are unreachable.
+        """List resources in all zones of the project.
+
+        Args:
+            kind: `instances` or `disks`.
+            wanted: The filter that selects them.
+
+        Returns:
+            Pairs of zone and resource; and each unreachable zone → the reason.
 
         Raises:
             CloudRefusal: Compute Engine refuses the list, or cannot be reached.
@@ -101,31 +114,41 @@ class Connection:
         found, away = [], {}
         for scope, resources in self.list_all(f"{kind}.aggregated_list", filter=wanted):
             zone = scope.removeprefix("zones/")
-            # Otherwise an unreachable zone looks like an empty one, and its machines would count as preempted.
+            # Report an unreachable zone, which otherwise looks like an empty one: its machines would count as ended.
             if resources.warning.code == "UNREACHABLE":
                 away[zone] = f"Compute Engine: {resources.warning.message or f'{zone} is unreachable'}"
             found += [(zone, resource) for resource in getattr(resources, kind)]
         return found, away
 
     def wait(self, operation: str, limit_s: float, region: str) -> Any:
-        """Wait for an operation of a region, and return it.
+        """Wait until an operation of a region is done, and return it, whether it has succeeded or not (`errors_of`).
+
+        Args:
+            operation: Name of the operation.
+            limit_s: Seconds to wait; the last call may exceed them by two minutes.
+            region: The region.
 
         Raises:
-            CloudRefusal: The wait failed, or took longer than `limit_s`.
+            CloudRefusal: A call failed, or the operation is not done after `limit_s`.
         """
         deadline_s = time.monotonic() + limit_s
         while True:
             found = self.call("region_operations.wait", operation=operation, region=region)
             if found.status.name == "DONE":
                 return found
-            # Check the time only after an answer: one call waits up to two minutes, and its result counts even if the
-            # time is over.
+            # Check the time only after an answer: a call waits for up to two minutes, and an operation that is done by
+            # then counts even if the time is over.
             if time.monotonic() >= deadline_s:
                 raise refusal(ProblemKind.UNAVAILABLE, f"{operation} is not done after {limit_s:.0f} s")
 
 
 def kind_of(reason: str, status: int) -> ProblemKind:
-    """Return the kind of a reason (`quotaExceeded`, an operation's code), or else of an HTTP status."""
+    """Classify an error of Compute Engine.
+
+    Args:
+        reason: The reason, such as `quotaExceeded`, or the code of an operation's error.
+        status: The HTTP status, which decides if the reason is unknown; 0 for none.
+    """
     if kind := kind_by(_PATTERNS_BY_KIND, reason):
         return kind
     if status == 429:
@@ -137,13 +160,13 @@ def kind_of(reason: str, status: int) -> ProblemKind:
 
 
 def errors_of(operation: Any) -> Iterator[tuple[Any, ProblemKind, str]]:
-    """Yield the errors of a finished operation, with their kinds and messages."""
+    """Yield each error of a finished operation, with its kind and a message; nothing if it has succeeded."""
     for error in operation.error.errors:
         yield error, kind_of(error.code, operation.http_error_status_code), f"{error.code}: {error.message}"
 
 
 def refusal(kind: ProblemKind, words: str, status: int = 0) -> CloudRefusal:
-    """Return the CloudRefusal for Compute Engine's message. `status` is the HTTP status, or 0 without an answer."""
+    """Return the CloudRefusal for an error of Compute Engine; `status` is the HTTP status, or 0 without an answer."""
     return cloud_refusal("gcp", kind, f"Compute Engine: {words}", str(status or ""))
 
 
@@ -161,7 +184,7 @@ def _options(endpoint: str | None) -> dict[str, Any]:
 
 @contextmanager
 def _map_errors() -> Iterator[None]:
-    """Convert every exception of the client library, and of the libraries below it, to a CloudRefusal."""
+    """Raise a CloudRefusal for any exception of the client library, or of the libraries that it uses, in the block."""
     import requests
     from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
     from google.auth.exceptions import GoogleAuthError, TransportError

@@ -1,7 +1,7 @@
 """Find a fleet's machines on Compute Engine, and find out how they ended.
 
-A machine that has ended is no longer listed. This process remembers the machines that it saw, and reads their endings
-from the operations of their zone. After a restart those endings are unknown.
+Compute Engine no longer lists a deleted machine. So this process remembers the machines that it saw, and reads how they
+ended from the operations of their zone. It does not know of machines that ended before it started.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ _STATES = {
     "SUSPENDED": InstanceState.STOPPED,
     "REPAIRING": InstanceState.STOPPED,
 }
-"""States of machines. Any other state (STOPPING, SUSPENDING, …) means that the machine is ending. A repair counts as
-stopped, because it loses the machine's work."""
+"""Compute Engine's state of a machine → ours. Any other state (STOPPING, SUSPENDING, …) means that the machine is
+ending. A repair counts as stopped, because it loses the machine's work."""
 _ENDINGS = {"compute.instances.preempted": Ending.PREEMPTED, "delete": Ending.OURS}
-"""Endings by operation. A preempted machine may have both operations; then the first one decides."""
+"""Operation on a machine → how the machine ended. A preempted machine may have both; then the first one decides."""
 _REMEMBERED_S = 3600.0
-"""Seconds for which a machine is still found after its end: so that this is like on AWS."""
+"""Seconds for which a machine is returned after its end, so that commands show it for as long as on AWS."""
 
 
 class GcpInstances:
-    """The machines that exist, and those that ended recently."""
+    """Lists the machines that exist, and remembers those that ended recently."""
 
     def __init__(self, connection: Connection, catalogue: MachineCatalogue, clock: Callable[[], float]) -> None:
         """Prepare the list of machines.
@@ -49,12 +49,12 @@ class GcpInstances:
         self.away: dict[str, str] = {}
         """Zones that the last list did not reach, each with the reason."""
         self._seen: dict[str, tuple[Instance, int]] = {}
-        """Machines by id, with Compute Engine's own id, which its operations name."""
+        """Id of a machine → the machine, and Compute Engine's own number for it, by which operations are found."""
         self._gone: dict[str, tuple[Instance, float]] = {}
-        """Gone machines by id, with the Unix time at which this process noticed that."""
+        """Id of a deleted machine → the machine, and the Unix time at which this process noticed its end."""
 
     def list(self, wanted: str) -> tuple[Instance, ...]:
-        """Return the machines in all regions that a filter selects.
+        """List the machines in all regions that a filter selects, remember them, and set `away`.
 
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
@@ -65,7 +65,9 @@ class GcpInstances:
         return tuple(instance for instance, _ in shown.values())
 
     def list_with_gone(self, wanted: str) -> tuple[Instance, ...]:
-        """Return the machines of `list` with their endings, and ended ones that this process has seen.
+        """List the machines that a filter selects, and those that this process has seen and that ended within an hour.
+
+        Unlike `list` this finds out how stopped and deleted machines ended.
 
         Raises:
             CloudRefusal: Compute Engine refuses the call, or cannot be reached.
@@ -73,7 +75,7 @@ class GcpInstances:
         shown = self.list(wanted)
         ids = {instance.id for instance in shown}
         now_s = self._clock()
-        # A machine in an unreachable zone is not gone; it is only not listed.
+        # Skip machines in unreachable zones: they are not listed, but most likely still live.
         for id in [id for id in self._seen if id not in ids and id.split("/")[0] not in self.away]:
             self._gone[id] = self._with_ending(id, InstanceState.GONE), now_s
             del self._seen[id]
@@ -85,7 +87,7 @@ class GcpInstances:
 
     def _with_ending(self, id: str, state: InstanceState) -> Instance:
         seen, number = self._seen[id]
-        # Its own time stamps show this; the operations would only show a deletion by us.
+        # Do not ask for operations: they would show only our deletion, after the machine had powered itself off.
         if seen.ending is Ending.GAVE_UP:
             return replace(seen, state=state)
         operations = self._connection.list_all(
@@ -106,7 +108,7 @@ class GcpInstances:
                 f"Compute Engine does not describe the type {name} of {machine.name} in {zone}; delete that machine"
             )
         state = _STATES.get(machine.status, InstanceState.STOPPING)
-        # Compute Engine keeps the time of an earlier stop for a machine that runs again.
+        # Use the time of the stop only for a stopped machine: one that runs again still has that of an earlier stop.
         has_stop = state is InstanceState.STOPPED and machine.last_stop_timestamp
         marks = {item.key: item.value for item in machine.metadata.items}
         until_s = lease_of(marks.get(LEASE_TAG))
@@ -128,5 +130,5 @@ class GcpInstances:
 
 
 def unix_time(stamp: str) -> float:
-    """Return the Unix time of an RFC 3339 time stamp."""
+    """Convert an RFC 3339 time stamp to Unix time."""
     return datetime.fromisoformat(stamp).timestamp()

@@ -1,6 +1,7 @@
 """Launch machines by regional bulk inserts, one for each group of pools.
 
-A bulk insert asks for a number of machines, so all types of a group must give the same number of units.
+A bulk insert requests a number of machines, so all types of a group must provide the same number of units. A repeated
+launch is harmless: the same launch has the same request id, and its machines are found by the token in their label.
 """
 
 import base64
@@ -20,32 +21,32 @@ from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings, Unit
 
 _MAX_MACHINES = 1000
-"""Compute Engine's limit for one bulk insert."""
+"""Compute Engine's limit for the machines of one bulk insert."""
 _LIMIT_S = 300.0
-"""Seconds to wait for a bulk insert, because a later pass finds its machines anyway."""
+"""Seconds to wait for a bulk insert; no longer, because a later pass finds its machines anyway."""
 _IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
 """Ubuntu 24.04, whose cloud-init reads `user-data` from the machine's metadata."""
 _NAMESPACE = uuid.UUID("0d3f1f5e-5a0e-4c2b-9b6c-6d2f6a3f7f10")
 _SPOT = {"provisioning_model": "SPOT", "preemption_notice_duration": {"seconds": 120}}
-"""Scheduling of spot machines. Without the duration a machine gets no notice, only the 30 s of its shutdown."""
+"""Scheduling of spot machines. Without the duration a machine would get no notice, only the 30 s of its shutdown."""
 _MAX_NAME = 40
-"""Most characters of the fleet's name in a machine's name, since that has a limit of 63."""
+"""Most characters of the fleet's name in a machine's name, which may have at most 63."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Pools that one bulk insert requests."""
+    """Pools from which one bulk insert may take machines: each of the types in each of the zones."""
 
     region: str
     zones: tuple[str, ...]
     types: tuple[str, ...]
     units_each: int
-    """Units of one machine."""
+    """Units of capacity of one machine, whichever its type."""
     on_demand: bool
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """The pools of the group."""
+        """The pools of the group: each type in each zone."""
         return tuple(
             Pool("gcp", type, self.region, zone, on_demand=self.on_demand) for type in self.types for zone in self.zones
         )
@@ -56,7 +57,17 @@ class Group:
 
 
 def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
-    """Group the pools of each region into few requests, largest first: a choice of types prevents preemptions."""
+    """Group the pools of each region into few bulk inserts.
+
+    Args:
+        pools: The pools.
+        types: The machine type of each pool.
+        unit: The unit of capacity; types that do not provide it are left out.
+
+    Returns:
+        The groups, by region in the order of the pools, and the ones with most pools first, because a wide choice of
+        types reduces preemptions.
+    """
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
         zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
@@ -75,9 +86,13 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
 
 
 def metadata_items(user_data: str, marks: Mapping[str, str] | None = None) -> list[dict[str, str]]:
-    """Return a machine's metadata.
+    """Return a machine's metadata as a list of key and value, in the form of a request.
 
-    It contains the user data in base64, as cloud-init expects it, and the lease, and blocks the project's SSH keys.
+    The metadata contain the compressed user data and the lease, and keep the GCP project's SSH keys out.
+
+    Args:
+        user_data: The cloud-init file.
+        marks: The lease, from `Provider.marks`.
     """
     text = base64.b64encode(compress(user_data)).decode("ascii")
     items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE", **(marks or {})}
@@ -86,7 +101,7 @@ def metadata_items(user_data: str, marks: Mapping[str, str] | None = None) -> li
 
 @dataclass(frozen=True)
 class BulkLaunch:
-    """One launch with its token; see Provider.launch."""
+    """A launch on Compute Engine, as `Provider.launch` describes it."""
 
     connection: Connection
     catalogue: MachineCatalogue
@@ -96,15 +111,20 @@ class BulkLaunch:
     metadata: Sequence[Mapping[str, str]]
 
     def run(self, pools: Sequence[Pool], types: Mapping[Pool, InstanceType], units: int) -> LaunchResult:
-        """Insert machines until those with this launch's token give `units` units.
+        """Insert machines, group after group, until those with this launch's token provide `units` units.
 
-        Refusals are returned as problems.
+        This waits for each insert, for minutes if necessary. Refusals are returned as problems.
+
+        Args:
+            pools: The pools to use.
+            types: The machine type of each pool.
+            units: The capacity to launch.
         """
         unit = self.settings.capacity.unit
         launched: tuple[Instance, ...] = ()
         problems: dict[tuple[Pool, ProblemKind], ProviderProblem] = {}
         away: set[str] = set()
-        """Regions that refuse every request."""
+        """Regions with a problem that concerns all of their pools, so that they are not asked again."""
         for group in groups(pools, types, unit):
             missing = missing_units(units, launched, unit)
             if missing <= 0:
@@ -114,8 +134,8 @@ class BulkLaunch:
             count = min(math.ceil(missing / group.units_each), _MAX_MACHINES)
             try:
                 operation = self._insert(group, count)
-                # List the machines by label: the operation does not say which machines it made, and an earlier try of
-                # this token may have made some.
+                # List the machines by label: the operation does not say which machines it created, and an earlier call
+                # with this token may have created some.
                 before, launched = launched, self.instances.list(f'labels.{LAUNCH_TAG} = "{self.token}"')
                 made = len(launched) - len(before)
                 met = self._shortages(group, operation, f"{made} of {count} machines") if made < count else []
@@ -127,12 +147,12 @@ class BulkLaunch:
         return LaunchResult(launched, tuple(problems.values()))
 
     def _insert(self, group: Group, count: int) -> Any:
-        """Make a bulk insert, wait for it, and return its operation.
+        """Request a bulk insert of at most `count` machines, wait until it is done, and return its operation.
 
         Raises:
             CloudRefusal: Compute Engine refuses the insert, or cannot be reached.
         """
-        # The same id for the same launch, so that a repeated request is performed once.
+        # Derive the request id from the launch, so that Compute Engine performs a repeated request only once.
         words = f"{self.token} {group.region} {group.zones} {group.types} {count}"
         request = {
             "region": group.region,
@@ -142,8 +162,8 @@ class BulkLaunch:
         try:
             operation = self.connection.call("region_instances.bulk_insert_unary", **request)
         except CloudRefusal as refused:
-            # No status means no answer, so the insert may have happened. Because of the request id it is safe to repeat
-            # it.
+            # Without a status there was no answer, so the insert may have been performed. Because of the request id it
+            # is safe to repeat it.
             if refused.code or refused.kind is not ProblemKind.UNAVAILABLE:
                 raise
             operation = self.connection.call("region_instances.bulk_insert_unary", **request)  # the answer was lost
@@ -152,7 +172,12 @@ class BulkLaunch:
     def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
         """Return the BulkInsertInstanceResource for 1 to `count` machines.
 
-        They are deleted on preemption, and have no permissions in the project.
+        The machines are deleted on preemption, and have no permissions in the GCP project.
+
+        Args:
+            group: The pools.
+            count: Most machines.
+            name: A text that makes the machines' names unique.
         """
         settings = self.settings
         labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}
@@ -171,8 +196,7 @@ class BulkLaunch:
                 "instance_termination_action": "DELETE",
                 "on_host_maintenance": "TERMINATE",
                 "automatic_restart": False,
-                # This is the last resort by the cloud itself, which deletes the machine some time after it should have
-                # drained.
+                # As a last resort the cloud itself deletes the machine, ten minutes after life and drain time are over.
                 "max_run_duration": {"seconds": settings.max_life_h * 3600 + settings.drain_s + 600},
             },
             "shielded_instance_config": {
@@ -190,7 +214,8 @@ class BulkLaunch:
         flexible = {"instance_selections": {"any": {"machine_types": [name.machine for name in names]}}}
         if len(names) == 1:
             properties["machine_type"] = names[0].machine
-        # A zone that is not mentioned is allowed. ANY takes any zone with capacity; the default is one zone for all.
+        # Deny the region's other zones, since zones that are not mentioned are allowed. ANY spreads the machines over
+        # zones with capacity; the default would be one zone for all.
         zones = {f"zones/{zone}": {"preference": "DENY"} for zone in self.catalogue.zones(group.region)}
         zones |= {f"zones/{zone}": {"preference": "ALLOW"} for zone in group.zones}
         return {
@@ -203,9 +228,17 @@ class BulkLaunch:
         }
 
     def _shortages(self, group: Group, operation: Any, made: str) -> list[ProviderProblem]:
-        """Return why there are too few machines.
+        """Find out why a bulk insert created too few machines.
 
-        The single inserts give more precise reasons than the bulk insert.
+        The inserts of single machines, which it consists of, give more precise reasons than the bulk insert itself.
+
+        Args:
+            group: The pools of the insert.
+            operation: The finished bulk insert.
+            made: How many machines it created, as text for the message.
+
+        Returns:
+            At least one problem.
         """
         problems: list[ProviderProblem] = []
         wanted = f'operationGroupId = "{operation.operation_group_id}"'
@@ -215,12 +248,12 @@ class BulkLaunch:
                     problems += [ProviderProblem(pool, kind, words) for pool in _blamed_pools(group, zone, error)]
         if not problems:
             problems = [it for _, kind, words in errors_of(operation) for it in group.problems(kind, words)]
-        # Return at least one problem: otherwise the pools would have no cooldown and be asked again immediately.
+        # Return at least one problem, because without one the pools would have no cooldown and be asked again at once.
         return problems or group.problems(ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
 
 
 def _blamed_pools(group: Group, zone: str, error: Any) -> Iterator[Pool]:
-    """Return the pools of a zone that an error concerns: those of its type if it names one."""
+    """Return the pools of a group in a zone that an error concerns: of the type that it names, otherwise of all."""
     type = next((it.error_info.metadatas.get("vmType", "") for it in error.error_details), "")
     return (pool for pool in group.pools if pool.zone == zone and type in ("", pool.type.split("+")[0]))
 

@@ -1,6 +1,6 @@
 """Compute Google's prices from Cloud Billing's catalogue (services.skus.list).
 
-A machine costs the sum of its vCPUs, memory and GPUs.
+The catalogue has no prices of machines. A machine costs the sum of its vCPUs, its memory and its GPUs.
 """
 
 import json
@@ -38,19 +38,19 @@ _GPUS = {
     for gpu in ("nvidia-l4", *(f"nvidia-tesla-{model}" for model in ("p4", "p100", "t4", "v100")))
 }
 _COMES_WITH = {"g2": "nvidia-l4"}
-"""Series whose types come with GPUs."""
+"""Series whose types include GPUs → the name of the GPU."""
 
 _PART = re.compile(r"(Spot )?(Preemptible )?(?P<series>.+) (?P<part>Core|Ram) running in .*")
 _GPU = re.compile(r"(?P<gpu>.+) GPU (attached to (Spot )?Preemptible VMs )?running in .*")
 
 Part = tuple[str, str]
-"""The catalogue's name of a series with `Core` or `Ram`, or of a GPU with `GPU`."""
+"""A part of a machine: the catalogue's name of a series and `Core` or `Ram`, or the name of a GPU and `GPU`."""
 
 
 class GcpPrices:
-    """Google's prices, which need an API key.
+    """Google's list prices and spot prices, a PriceSource.
 
-    The catalogue is public and the same for all users.
+    The catalogue is public and the same for all users, but requests need an API key. It is read once.
     """
 
     cloud: Cloud = "gcp"
@@ -60,13 +60,13 @@ class GcpPrices:
         self._api_key = api_key
         self._url = url
         self._prices: dict[tuple[str, str, Part], Decimal] = {}
-        """Prices of a vCPU, a GB or a GPU by OnDemand or Preemptible, region and part; the highest if there are
-        several."""
+        """(`OnDemand` or `Preemptible`, region, part) → the price per hour of a vCPU, a GB or a GPU; the highest if
+        there are several."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """Yield a quote for each type.
+        """Yield the prices of each type whose parts all have prices in the region.
 
-        Google's spot prices are the same in all zones of a region.
+        Google's spot prices are the same in all zones of a region. The first call reads the whole catalogue.
 
         Raises:
             FleetError: The catalogue cannot be read.
@@ -75,8 +75,8 @@ class GcpPrices:
             for usage, regions, part, price in filter(None, map(_entry, self._catalogue())):
                 for its in regions:
                     key = usage, its, part
-                    # Several entries may match one part. Too high a price ends a budget early; too low a one overspends
-                    # it.
+                    # Use the highest of several entries for one part: a price that is too high ends a budget early, one
+                    # that is too low overspends it.
                     self._prices[key] = max(price, self._prices.get(key, price))
         for kind in types:
             listed, spot = (self._usd_per_h(kind, usage, region) for usage in ("OnDemand", "Preemptible"))
@@ -84,7 +84,7 @@ class GcpPrices:
                 yield Quote(kind.name, "", listed, spot)
 
     def _usd_per_h(self, kind: InstanceType, usage: str, region: str) -> Decimal | None:
-        """Return the price of a machine, or None if the price of a part is unknown."""
+        """Return the hourly price of a machine in dollars, or None if the price of a part is unknown."""
         name = MachineName.parse(kind.name)
         series = name.machine.split("-")[0]
         words = _SERIES.get(series, "")
@@ -93,7 +93,7 @@ class GcpPrices:
             amounts[_GPUS.get(name.gpu or _COMES_WITH.get(series, ""), ""), "GPU"] = Decimal(kind.gpus)
         prices = [(self._prices.get((usage, region, part)), amount) for part, amount in amounts.items()]
         known = [price * amount for price, amount in prices if price is not None]
-        # A machine with a missing part would look cheap, so it gets no price at all.
+        # Give no price if that of a part is unknown: the sum of the others would be too low.
         return sum(known, Decimal(0)) if len(known) == len(prices) else None
 
     def _catalogue(self) -> Iterator[Mapping[str, Any]]:
@@ -131,7 +131,12 @@ def _read(request: Request) -> Any:
 
 
 def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
-    """Return usage, regions, part and price, or None if the entry is not a part of a machine, like most entries."""
+    """Parse an entry of the catalogue.
+
+    Returns:
+        `OnDemand` or `Preemptible`, the regions, the part and its hourly price; None if the entry is no part of a
+        machine, as most are.
+    """
     try:
         if (part := _part(raw["description"])) is None:
             return None

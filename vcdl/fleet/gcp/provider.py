@@ -1,6 +1,6 @@
 """The Provider for Compute Engine.
 
-It keeps no state in the cloud but machines and disks with the fleet's label.
+A fleet consists only of machines and disks with the fleet's label: there are no templates or groups.
 """
 
 import time
@@ -30,11 +30,11 @@ from vcdl.fleet.settings import FleetSettings
 
 GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
 _WRITE_ATTEMPTS = 5
-"""Attempts to write a machine's metadata, since another process may write between our reading and our writing."""
+"""Attempts to write a machine's metadata, because another process may write between our reading and our writing."""
 
 
 class GcpProvider(Provider):
-    """A fleet of Spot machines.
+    """Manages a fleet of machines of Compute Engine.
 
     Raises:
         FleetError: The client library is missing.
@@ -42,7 +42,7 @@ class GcpProvider(Provider):
     """
 
     shows_within_s = 120.0
-    """Seconds after which a launched machine is shown. A launch lists its machines before it returns."""
+    """Most seconds for which a new machine may not be listed; few, since a launch lists its machines itself."""
 
     metadata_service = "gcp"
 
@@ -69,7 +69,7 @@ class GcpProvider(Provider):
         Args:
             settings: The fleet file.
             clock: Returns Unix time.
-            pace: How a sweep waits.
+            pace: How a sweep waits, or None for the usual times.
         """
         self.pace = pace or SweepPace(every_s=2.0, empty_looks=1)
         self.settings = settings
@@ -88,7 +88,7 @@ class GcpProvider(Provider):
         return self._catalogue.pools(region, self.settings)
 
     def find(self) -> tuple[Instance, ...]:
-        """Return the fleet's machines, including those in regions that the fleet file no longer names."""
+        """Query the fleet's machines in all regions, also in those that the fleet file does not name; set `away`."""
         found = self._instances.list_with_gone(self._ours)
         self.away = {zone.rsplit("-", 1)[0]: why for zone, why in self._instances.away.items()}
         return found
@@ -101,7 +101,7 @@ class GcpProvider(Provider):
         return launch.run(pools, self.pools(), units)
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        """Write the lease into each machine's metadata."""
+        """Write the lease into each machine's metadata; machines that no longer exist are ignored."""
         marks = self.marks(until_s)
         raise_first(ask_all(ids, lambda id: self._mark(id, marks))[1])
 
@@ -109,7 +109,7 @@ class GcpProvider(Provider):
         return str(self._connection.call("instances.get_serial_port_output", **_parse_id(id)).contents)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete machines with their disks.
+        """Request the deletion of machines and their disks.
 
         A refusal does not stop the others; the first one is raised at the end.
         """
@@ -117,14 +117,15 @@ class GcpProvider(Provider):
 
     def look(self, every_fleet: bool = False) -> TagScan:
         ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
-        if self._inserts:  # before the machines are listed, so that those of an insert that has just ended are seen
+        # Look at the inserts before the machines are listed, so that machines of one that has just ended are found.
+        if self._inserts:
             self._inserts &= self._inserts_under_way()
         machines, away = self._connection.list_by_zone("instances", ours)
         disks, _ = self._connection.list_by_zone("disks", ours)
         return TagScan(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
-                # A disk in use is deleted with its machine.
+                # Leave out a disk that is in use: it is deleted with its machine.
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
                 *sorted(self._inserts, key=str),
             ),
@@ -143,19 +144,25 @@ class GcpProvider(Provider):
         return frozenset(one for one, it in refusals.items() if it.kind is ProblemKind.NOT_AUTHORISED)
 
     def begin_sweep(self) -> None:
-        """Record the running bulk inserts: an insert that a killed process has started still creates machines later."""
+        """Find the bulk inserts in progress, so that the sweep waits for them.
+
+        An insert that a killed process has started creates its machines only later.
+        """
         self._deleted.clear()
         self._inserts = self._inserts_under_way()
 
     def _inserts_under_way(self) -> set[Leftover]:
-        """Return the running bulk inserts in the fleet's regions; they do not show which fleet started them."""
+        """Return the bulk inserts in progress in the fleet's regions, of any fleet: they do not name their fleet.
+
+        A region that cannot be queried keeps those that were known.
+        """
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
         found: set[Leftover] = set()
         for region in self.settings.regions:
             try:
                 inserts = self._connection.list_all("region_operations.list", region=region, filter=wanted)
                 found |= {Leftover("bulk insert", one.name, region) for one in inserts}
-            except CloudRefusal:  # listing the machines reports that
+            except CloudRefusal:  # listing the machines reports the error
                 found |= {one for one in self._inserts if one.place == region}
         return found
 
@@ -164,9 +171,16 @@ class GcpProvider(Provider):
             self._connection.call("instances.delete_unary", **_parse_id(id))
 
     def _mark(self, id: str, marks: Mapping[str, str]) -> None:
-        """Change items of a machine's metadata: read all, and write all back.
+        """Set items of a machine's metadata, by reading all items and writing all back; ignore a missing machine.
 
-        Compute Engine refuses the write if another process wrote in between.
+        Compute Engine refuses the write if another process wrote in between; then this reads and writes again.
+
+        Args:
+            id: The machine.
+            marks: The items, key → value.
+
+        Raises:
+            CloudRefusal: All `_WRITE_ATTEMPTS` attempts were refused, or one for another reason.
         """
         with unless(NOT_FOUND):
             for left in reversed(range(_WRITE_ATTEMPTS)):

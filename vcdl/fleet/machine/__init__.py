@@ -1,1 +1,1 @@
-"""The programs on an instance (set-up script and agent), and the user data that install them."""
+"""The programs on an instance (set-up script and agent), and the cloud-init file that installs them."""

@@ -1,4 +1,4 @@
-"""Write a shell script that makes a BOINC client of an existing machine: the client, our settings and the account."""
+"""Write a shell script that turns an existing machine into a BOINC client of a project."""
 
 import shlex
 
@@ -24,8 +24,14 @@ command -v boinccmd >/dev/null || {{
 
 
 def attach_script(url: str, key_file: str, gpus: bool) -> str:
-    """Return the script; it reads the account key from `key_file` on that machine."""
-    # Here-documents without quotes, so that the shell inserts the key, which is never in the script.
+    """Return a shell script that installs BOINC's client, writes its settings and attaches it to a project.
+
+    Args:
+        url: The project's URL, with a slash at the end.
+        key_file: Path of the file with the account key, on the machine where the script will run.
+        gpus: Let the client use GPUs.
+    """
+    # Use here-documents without quotes, so that the shell inserts the key, which is never in the script.
     here = [
         f'cat >"$etc/{name}" <<END\n{content.replace(_KEY, "$key")}\nEND'
         for name, content in client_files(url, _KEY, gpus).items()

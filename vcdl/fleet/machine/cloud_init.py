@@ -1,10 +1,10 @@
 """Build the cloud-init file of an instance's first boot, for both clouds.
 
-It contains the agent, the set-up, settings and the account key. Everyone who reads the user data can read that key: use
-the weak one.
+It contains the agent, the set-up script, settings and the account key. Whoever can read the user data can read that
+key, so it must be the weak one.
 
-AWS takes 16 KB. The file is readable text, compressed as a whole, which is half as large as files compressed one by
-one.
+AWS accepts 16 KB of user data. The file is compressed as a whole, which takes half as much space as compressing each
+file in it.
 """
 
 import gzip
@@ -21,9 +21,9 @@ from vcdl.errors import FleetError
 from vcdl.fleet.settings import CLOUDS, GRACE_S, FleetSettings
 
 _AGENT = "vcdl_agent"
-"""The name of the agent's package, here and on the instance."""
+"""Name of the agent's package, here and on the instance."""
 MAX_BYTES = 16_384
-"""AWS's limit, for the compressed file."""
+"""AWS's limit for user data, which holds for the compressed file."""
 _ETC = "/etc/vcdl"
 _LIB = "/usr/local/lib/vcdl"
 _PRIVATE, _PLAIN, _PROGRAM = "0600", "0644", "0755"
@@ -57,16 +57,19 @@ _PREFERENCES = {
 
 
 def user_data(settings: FleetSettings, account_key: str) -> str:
-    """Return the cloud-init file of instances.
+    """Return the cloud-init file of a fleet's instances, which contains the account key: never log it.
 
-    It contains the key: never log it.
+    Args:
+        settings: The fleet file.
+        account_key: The account's weak key.
 
     Raises:
-        FleetError: The data is larger than AWS's limit.
+        FleetError: The compressed file exceeds AWS's limit, whichever cloud the fleet is in.
     """
     gpus = settings.capacity.unit == "gpu"
     life_s = settings.max_life_h * 3600 + settings.drain_s + GRACE_S
-    # systemd itself keeps it; usual dependencies wait for the end of the boot, for which cloud-init waits.
+    # Have systemd power off at the end of life, even if nothing of ours runs. Without DefaultDependencies=no the timer
+    # would wait for the end of the boot, which waits for cloud-init, which runs this command.
     apart = [f"--{prefix}property=DefaultDependencies=no" for prefix in ("timer-", "")]
     at_each_boot = [["systemd-run", "--no-block", *apart, f"--on-active={life_s:.0f}", "systemctl", "poweroff"]]
     if not settings.ssh:  # nothing listens on an instance, whatever its network lets in
@@ -106,9 +109,13 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
 
 
 def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> dict[str, str]:
-    """Return the files of a BOINC client for one project, by name; it reads the account's file when it starts.
+    """Return the files with which a BOINC client attaches to a project when it starts, name → content.
 
-    Without `cpus` the client accepts no CPU tasks, unless the account has project preferences, which replace these.
+    Args:
+        url: The project's URL, with a slash at the end.
+        account_key: The account's weak key.
+        gpus: Let the client use GPUs.
+        cpus: Let the client accept CPU tasks. If the account has project preferences, they replace this setting.
     """
     options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
     account = {"master_url": escape(url), "authenticator": account_key}
@@ -121,7 +128,7 @@ def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> d
 
 
 def compress(user_data: str) -> bytes:
-    """Return the compressed user data; equal input gives equal bytes."""
+    """Compress user data with gzip; equal input gives equal bytes, on which the name of a launch template depends."""
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
 
@@ -141,13 +148,16 @@ def _file_entry(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
 
 
 def read_shipped(name: str) -> str:
-    """Return the content of a file of this package."""
+    """Return the text of a file of this package, by its path within the package."""
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _account_file(url: str) -> str:
-    """Return the name that a BOINC client gives an account's file; under another name it would create a second file."""
-    # Do the same as escape_project_url in BOINC's client, byte for byte.
+    """Return the name that BOINC's client gives the account file of a project.
+
+    If the file had another name, the client would create a second one.
+    """
+    # Do exactly what escape_project_url in BOINC's client does.
     _, _, rest = url.partition("://")
     host, _, path = re.sub("/+", "/", f"{rest}/").partition("/")
     return (
@@ -156,7 +166,7 @@ def _account_file(url: str) -> str:
 
 
 def _xml(content: Mapping[str, Any]) -> str:
-    """Return XML of names and numbers, which need no escaping."""
+    """Format nested values as XML; nothing is escaped, so texts must have been."""
     return "\n".join(
         f"<{name}>\n{_xml(value)}\n</{name}>" if isinstance(value, Mapping) else f"<{name}>{value}</{name}>"
         for name, value in content.items()

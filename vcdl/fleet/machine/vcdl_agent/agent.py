@@ -19,7 +19,7 @@ from .watches import CLOUDS, Clock, CloudWatch, Log, Signals, logger
 _WORKING_S, _LEAVING_S = 5.0, 0.5
 """Time between two steps."""
 _REPEAT_S = 30.0
-"""Seconds before a request to the client, or powering off, is repeated while working; the client needs some to act."""
+"""Seconds before a request to the client, or powering off, is repeated while working, because each takes time."""
 _REPEAT_LEAVING_S = 3.0
 """Seconds before a request is repeated while leaving, since little time is left then."""
 _EMPTY_S = 5.0
@@ -53,7 +53,7 @@ class Config:
 
     @classmethod
     def parse(cls, values: Any) -> Config:
-        """Raises ValueError and TypeError."""
+        """Check the values of agent.json. Raises ValueError and TypeError."""
         config = cls(**values)
         if config.cloud not in CLOUDS:
             raise ValueError(f"there is no cloud {config.cloud!r}")
@@ -61,7 +61,7 @@ class Config:
 
 
 class IdleTime:
-    """Running time without a subtask; it adds up over restarts of agent and machine."""
+    """Counts the time without a running subtask, in a file, so that it adds up over restarts of agent and machine."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self._clock = path, clock
@@ -76,7 +76,7 @@ class IdleTime:
         """Add the time since the last call, or start over at 0. Raises OSError."""
         now_s = self._clock.monotonic()
         self.seconds, self._counted_s = self.seconds + now_s - self._counted_s if is_idle else 0.0, now_s
-        # A reset to 0 is written at once: a restart with the old sum could power off a machine that works.
+        # Write a reset to 0 at once: a restart with the old sum could power off a machine that works.
         if self.seconds < self._saved_s or self.seconds >= self._saved_s + _SAVE_S:
             growing = self._path.with_suffix(".new")
             growing.write_text(f"{self.seconds:.0f}\n")
@@ -85,7 +85,7 @@ class IdleTime:
 
 
 class Agent:
-    """One machine's agent. A thread watches the cloud; all else happens in `step` and `receive`."""
+    """The agent of a machine. A thread watches the cloud; everything else happens in `step` and `receive`."""
 
     def __init__(self, config: Config, dry_run: bool, clock: Clock | None = None) -> None:
         self._config, self._dry_run, self._clock, self._log = config, dry_run, clock or Clock(), Log()
@@ -157,7 +157,7 @@ class Agent:
             logger.info("the cloud recommends to leave")
             self._drain_since_s = self._clock.now()
         if signals.until is not None:
-            # Somebody else's mark ends the lease, too.
+            # End the lease on a mark that is no time, too: somebody else wrote it.
             self._lease_s = float(signals.until) if signals.until.isdecimal() else self._clock.now()
         logger.info("notice: %s; lease: until %.0f", self._notice or "none", self._lease_s)
         return True
@@ -173,7 +173,7 @@ class Agent:
     def _work(self) -> None:
         projects = self._boinc.projects()
         self._no_hurry_s = self._clock.monotonic()
-        # Not before the cloud has answered: an earlier agent may have been leaving for a notice that still holds.
+        # Wait for the cloud's answer: an earlier agent may have been leaving for a notice that still holds.
         if self._is_leaving is not False and self._has_signals:
             self._boinc.resume_tasks()
             for url, may_fetch in projects.items():
@@ -206,10 +206,11 @@ class Agent:
         self._is_busy = any(task.is_running for task in tasks)
         gives_up = now_s >= min(self._no_hurry_s + self._cloud.give_up_s, self._gives_up_s) or self._drained_s() >= 0
         for task in tasks:
-            # Waiting tasks would start as others end. Aborted ones go to another machine now, not after their deadline.
+            # Abort waiting tasks, which would start as others end: so other machines get them now and not after their
+            # deadline.
             if task.is_waiting or (gives_up and task.is_running):
                 self._boinc.command("--task", task.project, task.name, "abort")
-        # BOINC's client lets failed uploads wait for minutes.
+        # Retry uploads, because BOINC's client lets failed ones wait for minutes.
         self._hasten_uploads(tasks, _REPEAT_LEAVING_S)
         if any(task.ready == "yes" for task in tasks) and self._is_due("update", _REPEAT_LEAVING_S):
             self._boinc.update(projects)
@@ -248,7 +249,7 @@ class Agent:
             self._log.clear_problem("state")
         except OSError as error:
             self._log.problem("state", error)
-        # Not on notice: AWS does not charge an hour that it interrupts itself.
+        # Do not power off on notice: AWS does not charge an hour that it interrupts itself.
         if self._idle.seconds >= self._config.idle_s and not self._notice:
             self._power_off(f"no subtask for {self._idle.seconds:.0f} s")
 

@@ -82,12 +82,12 @@ class Boinc:
             self.command("--project", url, "update")
 
     def finish_tasks(self) -> None:
-        """Write the file that makes running subtasks finish. Raises OSError."""
+        """Write FINISH_NOW, which makes running subtasks upload what is trained and end. Raises OSError."""
         for folder in self._folder.glob("projects/*/"):
             (folder / FINISH_NOW).touch()
 
     def resume_tasks(self) -> None:
-        """Remove that file. Raises OSError."""
+        """Remove FINISH_NOW, so that new subtasks train in full. Raises OSError."""
         for path in self._folder.glob(f"projects/*/{FINISH_NOW}"):
             path.unlink()
 

@@ -80,11 +80,11 @@ class Aws:
         self._token = ""
 
     def read(self) -> Signals:
-        """Raises OSError, HTTPException, ValueError, KeyError, TypeError."""
+        """Query notice, lease and advice. Raises OSError, HTTPException, ValueError, KeyError, TypeError."""
         if (text := self._get("spot/instance-action")) is not None:
             action = json.loads(text)
             return Signals(f"{action['action']} at {action.get('time', '?')}")
-        # The lease is read only without a notice: an error there must not hide one.
+        # Read the lease only without a notice: an error there must not hide one.
         advice = self._get("events/recommendations/rebalance")
         return Signals("", self._get(f"tags/instance/{LEASE_MARK}"), advice is not None)
 
