@@ -142,16 +142,16 @@ class CollapseWatch:
 
     @property
     def to_keep(self) -> list[int]:
-        """The versions whose snapshots a rollback may need, ascending: the ends of the last good epochs, at most _TRIES.
+        """The versions whose snapshots a rollback may need, ascending: the ends of the last _TRIES good epochs.
 
-        An epoch is good if the score at its end was not bad. With fewer good epochs, version 0 is one of them. After a rollback, versions that are no longer kept are left
-        out.
+        An epoch is good if the score at its end was not bad. With fewer good epochs, version 0 is one of them. After a
+        rollback, versions that are no longer kept are left out.
         """
         ends = [*reversed([*islice(reversed(self._good_ends), _TRIES), 0][:_TRIES])]
         return [end for end in ends if end >= self._first_kept]
 
     def wants_measure_of(self, version: int) -> bool:
-        """Return whether to evaluate the newest version as well, because a recent score was bad: collapse or fluctuation?
+        """Return whether to evaluate the newest version too, because a recent score was bad: collapse or fluctuation?
 
         Evaluations requested this way are at least an eighth of an epoch of updates apart.
         """
@@ -219,7 +219,7 @@ class CollapseWatch:
         return self.monitor is not None and self.monitor.mode == MIN and not self.monitor.is_signed
 
     def _score(self, value: float) -> float:
-        """Return a monitored value as a score, of which larger is better: −log for losses and errors."""
+        """Return a monitored value as a score, so that larger is better: −log for losses and errors."""
         if not math.isfinite(value):
             return _WORST
         if self._is_ratio:
@@ -227,7 +227,7 @@ class CollapseWatch:
         return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
-        """Return the version to roll back to: the last end of an epoch that had fallen by less than half of a bad score.
+        """Return the version to roll back to: the last end of an epoch that fell by less than half of a bad score.
 
         If an earlier rollback did not give good weights, or two rollbacks were followed by a collapse, return the end
         before it.

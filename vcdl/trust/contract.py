@@ -72,8 +72,8 @@ class Measurement(Protocol):
     """
 
     cosine: float | None
-    """Set by `judge`. Cosine of the applied step with the movement of the shared weights since its base, or None if they
-    did not move."""
+    """Set by `judge`. Cosine of the applied step with the movement of the shared weights since its base, or None if
+    they did not move."""
     reference_cosine: float | None
     """Set by `judge`. Cosine of the applied step with the reference update, or None if there is none."""
 

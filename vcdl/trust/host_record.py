@@ -94,7 +94,7 @@ class HostRecord:
     vouched: int = 0
     """The version up to which its uploads count as verified, because one drawn at that version agreed."""
     unverified: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
-    """Its uploads of versions after `vouched`, oldest first."""
+    """Its uploads of later versions than those that count as verified, oldest first."""
     suspected: int = 0
     """How often it was convicted: an upload was not the result of its subtask. The first time quarantines it."""
     convicted: str = ""

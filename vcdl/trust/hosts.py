@@ -273,7 +273,7 @@ class HostHistory:
 
     @property
     def _proven(self) -> int:
-        """The number of hosts of which at least one upload agreed with the server's own training."""
+        """The number of hosts with an upload that agreed with the server's own training."""
         return sum(map(self.is_proven, self.hosts))
 
     def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:

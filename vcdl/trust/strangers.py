@@ -110,9 +110,9 @@ class Strangers:
         ]
 
     def _part(self, workunit: str, host: str, counted: float, now_s: float) -> tuple[bool, bool]:
-        """Return whether an upload is only a part of its subtask (the rest is reissued), and whether it is early.
+        """Return whether an upload leaves a part of its subtask to be reissued, and whether it came too early.
 
-        It is early if its host had the workunit for less than half of the seconds of a subtask (`target_s`), or if it
+        It came too early if its host had the workunit for less than half of the seconds of a subtask (`target_s`), or if it
         is a part and the host's last part came less than that before.
         """
         target_s, history = self._job.training.target_s, self._history

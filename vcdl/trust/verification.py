@@ -196,7 +196,7 @@ class Verification:
             self._incomparable[host] = UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False)
 
     def _apply_measure(self, event: VersionEvaluated) -> None:
-        """Count a fall of the job's score, after which more uploads are drawn: a host may have begun to lie."""
+        """Count a fall of the job's score, after which more uploads are drawn: a host may be lying now."""
         self._monitor = self._monitor or Monitor.of_first(event)
         score = self._monitor.score(self._monitor.value(event))
         is_low = score < self._best - _FALL * abs(self._best)
