@@ -157,8 +157,8 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak."""
     cosine: float | None = None
-    """Cosine of its step with the movement of the shared weights since its base. None if they did not move, or if clients
-    are trusted."""
+    """Cosine of its step with the movement of the shared weights since its base. None if they did not move, or if
+    clients are trusted."""
     reference_cosine: float | None = None
     """Cosine of its step with the server's own step on held-out data. None without such a step, or if clients are
     trusted."""
@@ -215,7 +215,8 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     workunit: str
     host: str
     up_to: Int
-    """The newest version when it was drawn. If it agrees, all uploads of its host up to this version count as verified."""
+    """The newest version when it was drawn. If it agrees, all uploads of its host up to this version count as
+    verified."""
     apart: float
     """The distance between the client's and the server's result, as a fraction of the longer step."""
     agrees: bool

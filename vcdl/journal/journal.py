@@ -103,8 +103,8 @@ class Journal:
     """The event log of one job: events are appended once each and read in order.
 
     Of several events with the same key only the first is stored, so an event may be appended again after a kill. Open
-    the journal by `at`, `existing` or `read_only`. All methods except `close` raise JournalError if the journal cannot be
-    read or written, or if its file was deleted or replaced.
+    the journal by `at`, `existing` or `read_only`. All methods except `close` raise JournalError if the journal cannot
+    be read or written, or if its file was deleted or replaced.
     """
 
     def __init__(self, place: Place, connection: sqlite3.Connection, clock: Clock | None, *, may_write: bool) -> None:

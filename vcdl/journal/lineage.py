@@ -1,10 +1,10 @@
 """Find the updates that a version of the weights consists of, because rollbacks drop some.
 
 A version is complete if an event records its snapshot, and the journal had a row for each of its updates by then. Only
-from such a version (`bases`) can later ones be computed exactly: a server that was killed after it applied an update and
-before it wrote the row leaves an update in the weights without a row. It will be uploaded and applied once more. Completeness is found by
-counting: a version is the number of its updates, so a complete one has as many rows below it. If versions were skipped
-(by a restore or a rollback), the count restarts at the version that recovery made.
+from such a version (`bases`) can later ones be computed exactly: a server that was killed after it applied an update
+and before it wrote the row leaves an update in the weights without a row. It will be uploaded and applied once more.
+Completeness is found by counting: a version is the number of its updates, so a complete one has as many rows below it.
+If versions were skipped (by a restore or a rollback), the count restarts at the version that recovery made.
 """
 
 from bisect import bisect_right

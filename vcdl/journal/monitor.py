@@ -29,7 +29,7 @@ class Monitor:
 
     @classmethod
     def of_first(cls, event: VersionEvaluated) -> "Monitor":
-        """Return the monitor of a journal that names none: accuracy if its first evaluation has one, otherwise the loss."""
+        """Return the monitor of a journal that names none: accuracy if its first evaluation has it, else the loss."""
         # Journals from before monitors were judged by one of these two, and must keep their best epoch.
         return cls() if ACCURACY in event.metrics else cls(LOSS, MIN)
 

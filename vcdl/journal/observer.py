@@ -36,7 +36,7 @@ class RunObserver:
         """Receive the job's history before the first call of `events`; the observer may keep it."""
 
     def events(self, events: Sequence[Recorded]) -> None:
-        """Receive new events of the journal, in order. Those of earlier sessions are only in the history of `begins`."""
+        """Receive new events of the journal, in order. Events of earlier sessions are only in `begins`."""
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
         """Receive the tasks that clients are training. Called several times a second.

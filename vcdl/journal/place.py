@@ -36,8 +36,8 @@ class Place:
             may_write: Whether to write a deleted file again from the connection.
 
         Raises:
-            JournalError: The file was deleted or replaced. The message says whether a deleted file was written again; in
-                any case the run must be resumed.
+            JournalError: The file was deleted or replaced. The message says whether a deleted file was written
+                again; in any case the run must be resumed.
         """
         # Device and inode instead of a file lock: SQLite keeps writing into a deleted file without an error, and its
         # rows would be lost with the last descriptor.

@@ -185,7 +185,7 @@ class JobTrust:
         return self.watch.to_keep if self.plan.rolls_back else ()
 
     def wants_measure_of(self, version: int) -> bool:
-        """Return whether to evaluate the newest version too, because a recent score was bad: collapse or fluctuation?"""
+        """Return whether to evaluate the newest version too: a recent score was bad, from a collapse or by chance."""
         return self.watch.wants_measure_of(version)
 
     def is_verified(self, version: int) -> bool:

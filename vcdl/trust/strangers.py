@@ -112,8 +112,8 @@ class Strangers:
     def _part(self, workunit: str, host: str, counted: float, now_s: float) -> tuple[bool, bool]:
         """Return whether an upload leaves a part of its subtask to be reissued, and whether it came too early.
 
-        It came too early if its host had the workunit for less than half of the seconds of a subtask (`target_s`), or if it
-        is a part and the host's last part came less than that before.
+        It came too early if its host had the workunit for less than half of a subtask's time (`target_s`), or if it is
+        a part and the host's last part came less than that before.
         """
         target_s, history = self._job.training.target_s, self._history
         if counted >= 1.0:
