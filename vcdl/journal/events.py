@@ -361,7 +361,7 @@ class StopDecided(Event, frozen=True, tag="stop_decided"):
 
 
 class StoreRestored(Event, frozen=True, tag="store_restored"):
-    """Recovery restores a store as `version`, above all earlier ones. The event is recorded before the store is written."""
+    """Recovery restores a store as `version`, above all earlier ones. This is recorded before the store is written."""
 
     keyed_by: ClassVar = "store_restored", "version"
     version: Int
