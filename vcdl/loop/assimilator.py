@@ -63,7 +63,7 @@ class _Believed:
 
 @dataclass
 class _Waiting:
-    """An upload with a valid header that is not applied or refused yet. Its weights are checked while they are applied."""
+    """An upload with a valid header that is to be applied. Its weights are checked while they are applied."""
 
     uploaded: Uploaded
     name: WorkunitName
@@ -157,7 +157,7 @@ class Assimilator:
             uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
-        """Return whether to judge an upload later, because the row that names its host may not be in the journal yet."""
+        """Return whether to judge an upload later, because the row that names its host may still be missing."""
         came_s = upload.received_s
         if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _SENT_ROW_WITHIN_S:
             return False
@@ -276,7 +276,7 @@ class Assimilator:
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
     def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
-        """Record the refusal of uploads, or reduce the weight of suspicious ones in place so that the next try applies them.
+        """Record the refusal of uploads, or reduce the weight of suspicious ones in place for the next try.
 
         Args:
             batch: The uploads that were to be applied together; the store has applied none.

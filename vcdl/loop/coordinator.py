@@ -148,7 +148,7 @@ class Coordinator:
 
     @property
     def going_back(self) -> RollBack | TakeBack | None:
-        """The rollback that is due: from a collapse (RollBack) or from a convicted host's updates (TakeBack), or None."""
+        """The rollback that is due, or None: after a collapse (RollBack), or to remove a liar's updates (TakeBack)."""
         return self.state.trust.due(self.state.covered)
 
     @property
@@ -192,7 +192,7 @@ class Coordinator:
         return [Evaluate(version, 0, split) for split in splits if not self.history.is_announced(version, split)]
 
     def _must_be_looked_at(self) -> bool:
-        """Return whether to evaluate the newest version now, because a recent score was bad and it is not evaluated yet."""
+        """Return whether to evaluate the newest version now, as a recent score was bad and it is not evaluated yet."""
         if not self.state.trust.wants_measure_of(self.history.version):
             return False
         # Only one extra measurement at a time: the answer may make the next one unnecessary.

@@ -271,7 +271,7 @@ class JobState:
         self.tries.make_again(name)
 
     def _want_validation(self, version: int, epoch: int) -> None:
-        """Mark a version as due for validation, unless it is already due, requested or evaluated. Epoch 0 means none."""
+        """Mark a version as due for validation, unless it is due, requested or evaluated. Epoch 0 means none."""
         if version not in self.due and not self.history.is_announced(version, VALIDATION):
             self.due[version] = epoch
 

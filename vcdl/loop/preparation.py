@@ -37,7 +37,7 @@ def _any_room(_: float) -> None:
 
 
 def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Callable[[float], None] = _any_room) -> Run:
-    """Create the files, the store and the journal that a job needs before its first subtask, or open them if they exist.
+    """Create the files, store and journal that a job needs before its first subtask, or open them if they exist.
 
     Reading the data, building the model and cutting shards may take hours.
 
@@ -159,7 +159,7 @@ def _make_store_and_journal(run: Run, weights: Vector) -> None:
 def _progress_callback(
     what: str, observer: RunObserver, check_room: Callable[[float], None]
 ) -> Callable[[float], None]:
-    """Return a function to call with the fraction done, which reports it and checks for room every _TOLD_PERCENT percent.
+    """Return a function to call with the fraction done; it reports it and checks for room every few percent.
 
     Args:
         what: The text of the report, to which the percentage is added.

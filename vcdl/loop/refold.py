@@ -115,7 +115,7 @@ class Refolding:
         return self._whole
 
     def may_begin_at(self, version: int) -> bool:
-        """Start from the snapshot of a version if none is known and the version is complete; return whether it was done."""
+        """Start from a version's snapshot if no vector is known and the version is complete; return whether it did."""
         if self._whole is not None or version not in self._lineage.bases:
             return False
         try:

@@ -86,7 +86,7 @@ def suspect_updates(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Seq
 
 
 def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> Sequence[UpdateApplied]:
-    """Return the updates whose versions are in `bad`, and every update that started from the first of these or later."""
+    """Return the updates whose versions are in `bad`, and all that started from the first of these or later."""
     # An honest client that started from poisoned weights has the poison in its own update (decision 060).
     return [update for update in updates if update.version in bad or update.base_version >= bad[0]]
 

@@ -301,7 +301,7 @@ class WorkGenerator:
             self._journal.append(event(version, self._snapshots.store.lost_updates()))
 
     def _roll_back(self, action: RollBack | TakeBack) -> None:
-        """Carry out a rollback under the restore lock if it is still due, and cancel the workunits that it overtakes."""
+        """Carry out a rollback under the restore lock if it is still due, and cancel workunits of dropped weights."""
         run, coordinator = self._run, self._coordinator
         with RestoreLock(run.folder).restoring():
             self._follow_new()  # every fold is in the journal now
