@@ -205,7 +205,7 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
 
 
 def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
-    """Return a normalisation that takes as many bytes in JSON as the job's will, for estimating the size of a workunit."""
+    """Return a normalisation that takes as many bytes in JSON as the job's will."""
     if not isinstance(shape, tuple):
         return Normalisation(inputs=tuple((name, _normalisation(one, normalise)) for name, one in shape.items()))
     # The values do not matter, only how many digits they take in the JSON: a single scale, or one for each column.

@@ -28,7 +28,7 @@ def describe_error(error: Exception) -> tuple[str, ExitCode]:
 
 
 def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
-    """Return message and exit code if the error is a missing backend of Keras, else None; no backend is a dependency."""
+    """Return message and exit code if the error is a missing backend of Keras, else None."""
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if missing not in _BACKENDS:
         return None

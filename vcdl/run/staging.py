@@ -35,8 +35,10 @@ class Staged:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """Logical name → content of the input files that are written for this workunit: workunit.json, and the version
-        file if a simulated client starts from newer weights."""
+        """Logical name → content, for the input files that are written for this workunit.
+
+        These are workunit.json, and the version file if a simulated client starts from newer weights.
+        """
         texts = {DESCRIPTION_FILE: self.workunit.to_json()}
         return texts if self.newest is None else {**texts, VERSION_FILE: str(self.newest[0])}
 

@@ -38,7 +38,7 @@ _FILE = "file:"
 
 
 def requested_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """Return the settings of the store that the job file or else the environment names; by default the run's own folder.
+    """Return the settings of the store that the job file or the environment names, else of the run's folder.
 
     The password is the one in the URL. For the job file's URL it may also be in the run's private file, otherwise in
     the environment.
@@ -57,7 +57,7 @@ def requested_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
 
 
 def store_address(settings: StoreSettings, folder: "RunFolder") -> str:
-    """Return a store's address as prepared.json keeps it: without login and password, OWN_FOLDER for the run's folder."""
+    """Return a store's address as prepared.json has it: without login, OWN_FOLDER for the run's own folder."""
     is_own = settings.is_folder and settings.folder.absolute() == folder.store.absolute()
     return OWN_FOLDER if is_own else settings.address
 
@@ -186,7 +186,7 @@ def claim_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> st
 
 
 def _is_original(original: RunFolder, folder: RunFolder, prepared: Prepared) -> bool:
-    """Return whether `original`, the folder that a claim names, exists in addition to `folder` and contains the same run."""
+    """Return whether the folder that a claim names is another one than `folder` and contains the same run."""
     try:
         if os.path.samefile(original.path, folder.path):
             return False
