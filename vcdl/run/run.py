@@ -226,7 +226,7 @@ class Run:
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:
-        """Return the versions of which a store must keep a snapshot before it applies further updates.
+        """Return which versions need a snapshot before the store applies further updates.
 
         None if only the ends of epochs are evaluated.
         """

@@ -75,7 +75,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Boundary:
-    """The versions of which a snapshot must be written before the weights change again: the multiples of `every`.
+    """The versions that need a snapshot before the weights change again: the multiples of `every`.
 
     `WeightStore.fold` stops after an upload that makes one of them.
     """

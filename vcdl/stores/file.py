@@ -128,7 +128,7 @@ class FileStore(WeightStore):
         return True
 
     def checksums(self, vector: Vector) -> tuple[str, str]:
-        """Return the checksums of W and of the rule's numbers after it, given a whole vector or only its first numbers."""
+        """Return the checksums of W and of the rule's numbers after it, given a vector of W or of both."""
         return checksum_of(vector[: self.width]), checksum_of(vector[self.width :], self.width)
 
     def check(self, log: CommitLog, found: tuple[str, ...]) -> None:

@@ -180,7 +180,7 @@ class RedisStore(ServerStore):
                 self._has_turn = False
 
     def _take_turn(self) -> Head | None:
-        """Wait for this server's turn, and return the head, or None without one; give up after a while without a turn."""
+        """Wait a limited time for this server's turn; return the head in any case, or None if there is no head."""
         keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
         with self._translate_errors():
             ask = partial(self._take_turn_script, keys=keys, args=arguments)

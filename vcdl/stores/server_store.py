@@ -91,7 +91,7 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Head | None]:
-        """Read the head, and yield it. Within the block, `_load` reads exactly its chunks, or raises Conflict, StoreLost."""
+        """Yield the head. Within the block, `_load` reads exactly its chunks, or raises Conflict or StoreLost."""
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
