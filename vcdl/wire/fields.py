@@ -61,7 +61,7 @@ def to_raw(value: Any) -> Any:
 
 
 def positive(raw: Any, key: str) -> int:
-    """Return a decoded whole number ≥ 1; raise WorkunitError for anything else. `key` names the field in the message."""
+    """Return a decoded whole number ≥ 1. Raises WorkunitError, which names the field `key`, for anything else."""
     if _count(raw, key) < 1:
         raise expected(key, "a whole number ≥ 1", raw)
     return int(raw)

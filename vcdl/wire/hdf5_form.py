@@ -39,7 +39,7 @@ class Hdf5Dataset:
     """The number type in HDF5's encoding."""
 
     def describe(self, sizes: range) -> str:
-        """Return a text for a message about the expected file, with the number of elements, or `at most N` for a range."""
+        """Return a text about the expected file for messages, with the number of elements, or `at most N`."""
         most = sizes.stop - 1
         return f"a plain {self.words.format(most if len(sizes) == 1 else f'at most {most}')}"
 

@@ -96,7 +96,7 @@ class Layout:
 
     @cached_property
     def statistics(self) -> list[tuple[int, int]]:
-        """Begin and end of the parts that gradients do not train (statistics and moments), in order, neighbours joined."""
+        """Begin and end of the parts that gradients do not train, statistics and moments, in order and joined."""
         return _join_neighbours(variable for variable in self.variables if not variable.is_trained)
 
     @cached_property

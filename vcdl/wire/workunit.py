@@ -254,7 +254,7 @@ class UpdateHeader:
 
 
 def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
-    """Return the name of a subtask, the unit that is applied exactly once: `e0003_s017`, or `e0003_s017_t1` in turn 1."""
+    """Return a subtask's name, under which it is applied exactly once: `e0003_s017`, or `e0003_s017_t1` in turn 1."""
     return f"e{epoch:04d}_s{shard:03d}" + (f"_t{turn}" if turn else "")
 
 
@@ -282,12 +282,12 @@ class WorkunitName:
 
     @property
     def subtask(self) -> str:
-        """The name of its subtask, such as `e0003_s017`, which is applied exactly once, whichever attempt is uploaded."""
+        """The name of its subtask, such as `e0003_s017`. Of all attempts at a subtask one is applied."""
         return subtask_name(self.epoch, self.shard, self.turn)
 
     @property
     def turn(self) -> int:
-        """How often this shard was already applied in this epoch and then reissued, as its update was a lie or partial."""
+        """How often the subtask was applied and then reissued, because its update was a lie or partial."""
         return self.attempt % _OWN // _TURN
 
     @property
