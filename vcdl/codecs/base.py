@@ -72,7 +72,7 @@ class Codec(ABC):
         """Return an upper bound on the bytes of a chunk of `size` numbers; it grows with `size`."""
 
     def most_bytes_of(self, vector_size: int) -> int:
-        """Return an upper bound on the bytes of all chunks of a vector, of which another codec may encode some numbers."""
+        """Return an upper bound on the bytes of all chunks of a vector, even if another codec encodes some numbers."""
         whole, rest = divmod(vector_size, CHUNK)
         return whole * self.most_bytes(CHUNK) + self.most_bytes(rest)
 

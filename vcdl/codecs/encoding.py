@@ -105,7 +105,7 @@ class Encoding:
         return self.most_bytes + PREFIX_LIMIT_BYTES
 
     def within(self, size_bytes: float) -> "Encoding":
-        """Return an encoding whose files have about `size_bytes`, as far as the codec permits; this one can read them."""
+        """Return an encoding with files of about `size_bytes`, as far as the codec permits; this one can read them."""
         moments = self.moments_codec.most_bytes(sum(self.moment_counts(0, self.layout.size).shape))
         return replace(self, codec=self.codec.within(size_bytes - moments, self.model_size))
 

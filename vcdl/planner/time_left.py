@@ -9,7 +9,7 @@ from vcdl.planner.spot_market import HELD
 
 
 def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | None:
-    """Return the least and the most seconds for further subtasks, with a probability of 80 %.
+    """Return a range of seconds within which the further subtasks arrive, with a probability of 80 %.
 
     Args:
         subtasks: How many are left.
