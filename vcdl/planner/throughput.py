@@ -1,5 +1,7 @@
-"""Compute subtasks a second: X = min(Σ hosts, servers · capacity), after Li, Walls, Guo (ICDCS 2020), without the
-link."""
+"""Compute the speed of a job in subtasks a second: X = min(Σ hosts, servers · capacity).
+
+The model is that of Li, Walls, Guo (ICDCS 2020), without the link.
+"""
 
 import math
 from collections.abc import Sequence

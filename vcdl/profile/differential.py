@@ -182,7 +182,7 @@ class _Bench:
         store.close()
 
     def _train(self, workers: int, shards: Iterator[Path]) -> float:
-        """Train a subtask for each of the given shard files on `workers` workers, and return the mean seconds of one."""
+        """Train a subtask for each of the shard files on `workers` workers, and return the mean seconds of one."""
         cycles, is_open = _Cycles(), set[str]()
         while True:
             for shard in itertools.islice(shards, workers - len(is_open)):

@@ -118,7 +118,7 @@ class EpochMeans:
             self.sum_of_squares += mean_s * mean_s
 
     def moments(self) -> tuple[int, float, float]:
-        """Return the number of epochs, open ones included, the sum of their mean seconds, and the sum of the squares."""
+        """Return the number of epochs, including open ones, the sum of their mean seconds, and that of the squares."""
         means = [seconds / count for count, seconds in self.open.values()]
         squares = self.sum_of_squares + sum(mean * mean for mean in means)
         return self.epochs + len(means), self.sum_s + sum(means), squares
