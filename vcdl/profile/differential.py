@@ -67,7 +67,7 @@ def differential_runs(
         job: The job.
         observer: Receives the phases.
         worker_module: The module that the worker processes run.
-        rounds: Number of rounds, each of which makes all runs once.
+        rounds: Number of rounds; each round makes all runs once.
         runs_s: Seconds that all rounds together should take, after the preparation.
 
     Raises:

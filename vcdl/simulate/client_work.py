@@ -115,7 +115,7 @@ class TrainedWork:
         return self._as_uploaded(outcome, staged, client, train_s) if isinstance(outcome, Uploaded) else outcome
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        """Return the bytes that a client downloads for a subtask, and remember that it has the files that clients keep."""
+        """Return the bytes that a client downloads for a subtask, and remember which files the client keeps."""
         have = self._delivered.setdefault(client, set())
         new = staged.sticky - have
         have |= new

@@ -65,7 +65,7 @@ class Clients:
         return self._presence[client].here_from(time_s)
 
     def next_absence(self, client: int, time_s: float) -> Absence:
-        """Return a client's first absence that ends after `time_s`; it may have begun."""
+        """Return a client's first absence that ends after `time_s`; it may be under way at that time."""
         return self._presence[client].next_absence(time_s)
 
     @cached_property
@@ -83,7 +83,7 @@ class Clients:
         return size_bytes / (1e6 * self._links[client][1])
 
     def hosts_by_hour(self, until_s: float) -> list[float]:
-        """Return for each hour of the day, in UTC, the mean fraction of clients that are present, up to a virtual time."""
+        """Return the mean fraction of present clients for each hour of the day, in UTC, up to a virtual time."""
         hours: list[list[int]] = [[] for _ in range(24)]
         for number in range(max(24, int(until_s // 3600.0))):
             here = sum(presence.here_from(number * 3600.0) <= number * 3600.0 for presence in self._presence)
@@ -174,7 +174,7 @@ class _Host:
 
 
 def _host(fleet: ClientFleet, population: Population, client: int) -> _Host:
-    """Draw the host with the number `client`: its group by the groups' shares, then speed, link, time zone, absences."""
+    """Draw the host with the number `client`: its group, by the groups' shares, then its other properties."""
     rng = np.random.default_rng([fleet.seed, _HOST, client])
     # A trace only contains how many hosts are present, so all hosts are alike. The n-th is present while the trace's
     # fraction is above the host's own place between 0 and 1.

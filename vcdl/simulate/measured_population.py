@@ -56,7 +56,7 @@ def population_of(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, An
 
 
 def cores_of(hosts: Sequence["MeasuredHost"]) -> int:
-    """Return the number of cores of all hosts together, of which each counts with at most _CORES."""
+    """Return the number of cores of all hosts together; each host counts with at most _CORES."""
     return sum(min(_CORES, max(1, one.cores)) for one in hosts)
 
 

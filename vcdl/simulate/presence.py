@@ -40,7 +40,7 @@ class Presence:
         self._known: list[Absence] = []
 
     def next_absence(self, time_s: float) -> Absence:
-        """Return the first absence that ends after `time_s`; it may have begun."""
+        """Return the first absence that ends after `time_s`; it may be under way at that time."""
         while not self._known or self._known[-1].end_s <= time_s:
             self._known.append(next(self._drawn))
         # Earlier absences are kept, because callers ask for times of the past and the future in any order.

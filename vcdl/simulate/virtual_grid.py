@@ -185,7 +185,7 @@ class VirtualGrid(Grid, Results):
             self._wake(now_s + max(1.0, after_s - max(ages_s)))
 
     def _is_out(self, workunit: str) -> bool:
-        """Return whether a workunit is with clients, has no upload yet, and does not already wait for a further client."""
+        """Return whether clients have a workunit that has no upload and does not wait for a further client."""
         has_clients = bool(self._out.get(workunit)) and workunit in self._known
         return has_clients and workunit not in self._outcomes and workunit not in self._copies
 
@@ -227,7 +227,10 @@ class VirtualGrid(Grid, Results):
             self._time.at(until_s, self._hand_out)
 
     def _free(self) -> list[tuple[int, int]]:
-        """Return number and client of each free slot whose client is present and not suspended, the longest free first."""
+        """Return number and client of each free slot whose client may work now, the longest free first.
+
+        Such a client is present, and not suspended.
+        """
         now_s = self._time.now_s()
         here = self._idle.here(now_s)
         if not self._blocked_until_s:
@@ -352,7 +355,7 @@ class VirtualGrid(Grid, Results):
             self._outcomes[workunit] = outcome
 
     def _end_workunit(self, workunit: str, client: int) -> float | None:
-        """Record that a client no longer has a workunit, and return when it had started the workunit; None if it had not."""
+        """Record that a client no longer has a workunit, and return the time of its start; None if it had none."""
         clients = self._out[workunit]
         begun_s = clients.pop(client, None)
         if clients:

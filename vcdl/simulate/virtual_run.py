@@ -163,7 +163,7 @@ class VirtualRun:
         return TrainedWork(clients, self._training, *self._encodings_and_residuals(run))
 
     def _encodings_and_residuals(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
-        """Return the encodings of downloads and uploads, and the folder for clients' residuals; None if they keep none."""
+        """Return the encodings of downloads and uploads, and the folder for residuals; None if clients keep none."""
         remembers = run.transport.feedback or run.transport.upload_share is not None
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         return encodings, run.folder.path / "memories" if remembers else None
