@@ -29,7 +29,7 @@ class FileLock:
         Args:
             path: The file.
             existing: Whether the file must exist. Otherwise it is created if needed.
-            names_holder: Whether `acquire` writes this process's PID into the file, for `holder`.
+            names_holder: Whether `acquire` writes this process's PID into the file if it is exclusive, for `holder`.
             is_record: Whether to use a record lock (fcntl), as BOINC's programs do, instead of flock.
 
         Raises:

@@ -23,7 +23,7 @@ def held(folder: Path, *names: str) -> Iterator[Path]:
     """Open a folder, and yield a path to it that other users cannot redirect by renaming or linking within the block.
 
     Args:
-        folder: A folder in which only trusted users write.
+        folder: The folder above; links in its own path are followed.
         names: The names of the folders below it that lead to the folder to open; links among them are refused.
 
     Raises:

@@ -171,9 +171,9 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     """Seconds that it waited between arrival and application: for validation, for a server, and for its batch. Without
     `fold_s`; None if unknown."""
     backend: str = ""
-    """The Keras backend of the client, or an empty string if unknown."""
+    """The Keras backend of the client; empty in older journals."""
     machine: str = ""
-    """The client's own description of its machine. It is recorded only when it differs from the host's last one."""
+    """The client's own description of its machine. Empty if its server has already recorded the same for this host."""
     is_part: bool = False
     """The client trained only part of the subtask although it had time left, so the subtask is reissued."""
     fold_s: float | None = None

@@ -90,7 +90,7 @@ class Tries:
             failed: The host that failed; None for a cancelled attempt, which does not count.
             trust: Decides which hosts' failures count, and knows the hosts at work.
             open_workunits: The names of the open workunits.
-            allowed: Number of hosts whose failure at one subtask ends the job.
+            allowed: Number of failures at the subtask that ends the job; those of one host count once.
         """
         subtask = name.epoch, name.shard
         if failed is not None:

@@ -78,7 +78,7 @@ class ConfusionMatrix:
             temporary.write_text(text.getvalue(), encoding="utf-8")
 
     def draw(self, path: Path, title: str) -> None:
-        """Write a picture of the matrix atomically; a cell's colour is its fraction of the row. Raises RunFolderError."""
+        """Write a picture of the matrix atomically; a cell's colour is its part of the row. Raises RunFolderError."""
         size = len(self.names)
         # Matplotlib reads `$…$` as mathematics, and fails for what is none.
         names = [printable(name).replace("$", r"\$")[:_LONGEST_NAME] for name in self.names]

@@ -95,7 +95,7 @@ def _motion() -> str:
 
 
 def _groups(movie: Movie, is_covered: bool) -> Iterator[str]:
-    """Yield the SVG of the shapes that the cover hides, or of the others: a group for each frame in which some appear."""
+    """Yield the SVG of the shapes that the cover hides, or of the others, in a group for each frame."""
     # Group shapes by frame, so that CSS needs one animation for each frame and not for each shape.
     by_frame: defaultdict[int, list[Stroke | Label]] = defaultdict(list)
     for shape in movie.shapes:

@@ -149,7 +149,7 @@ def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
 
 
 def round_step(count: int) -> int:
-    """Return the smallest step of 1, 2, 5, 10, 20, … with which at most _NUMBERED_EPOCHS of `count` places are numbered."""
+    """Return the smallest step of 1, 2, 5, 10, 20, … that numbers at most _NUMBERED_EPOCHS of `count` places."""
     steps = (int(digit + "0" * zeros) for zeros in range(9) for digit in "125")
     return next(step for step in steps if count <= step * _NUMBERED_EPOCHS)
 

@@ -72,7 +72,7 @@ class HostRecord:
     refused: Counter[str] = field(default_factory=Counter)
     """Name of a Refusal → number of its uploads that were refused for that reason."""
     superseded: int = 0
-    """Number of its uploads that came after another upload of the same subtask was applied."""
+    """Number of its uploads that came too late: after another upload of the subtask, or after a rollback."""
     lost: int = 0
     """Number of workunits that the grid gave up while this host had them."""
     turnaround_s: float | None = None

@@ -45,7 +45,7 @@ class Retraining:
     def update(self, slot_name: str, staged: Staged, samples: int | None = None) -> Path | None:
         """Train a subtask for a time slice, and return the path of its update, or None if it needs further slices.
 
-        A killed process loses at most one slice: the next call continues from the slot's checkpoint.
+        The slot then has a checkpoint, from which the next call continues.
 
         Args:
             slot_name: The slot's name; a slot with a checkpoint is continued.

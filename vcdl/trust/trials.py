@@ -5,9 +5,9 @@ under a new name each time. After `grid > tries` failures the server trains the 
 separate attempt. The update waits in the run's folder, from where a parameter server applies it like a client's. If the
 server fails as well, the shard or the model is at fault, and the job ends.
 
-The process can be killed at any moment: the journal contains the attempt, and the slot its checkpoint, so the next
-process continues. Only the count of failures starts again at zero. An update that two parameter servers find is applied
-once, because its subtask is the key.
+The process can be killed at any moment: the journal contains the attempt, and the next process trains it again from its
+start. Only the count of failures starts again at zero. An update that two parameter servers find is applied once,
+because its subtask is the key.
 """
 
 import logging
@@ -72,7 +72,7 @@ class Trials:
         Raises:
             Unavailable: A resource is missing now; the next call continues from the checkpoint.
         """
-        # Look in the journal and not in memory, so that an attempt announced by a killed process is continued first.
+        # Look in the journal and not in memory, so that an attempt announced by a killed process is trained first.
         own = next(filter(self._is_to_train, self._history.created), None)
         if own != self._begun:  # a host was faster, or an earlier process started it
             self._retraining.clear()
