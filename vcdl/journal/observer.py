@@ -26,7 +26,7 @@ class RunObserver:
         """Report that a phase begins that the user waits for, such as "cutting the data into 50 shards"."""
 
     def waiting_for(self, why: str | None) -> None:
-        """Report that the run waits for a resource, or that it does not wait. May be called repeatedly with the same.
+        """Report that the run waits for a resource, or that it does not wait. May be called often with the same text.
 
         Args:
             why: What it waits for, as a text for the user, or None if it does not wait.

@@ -76,7 +76,7 @@ class Grid(ABC):
         """Cancel workunits whose results are no longer wanted; a result may still arrive."""
 
     def refresh(self) -> None:
-        """Do periodic work, such as noticing new and lost clients. It is called several times in each step of the loop.
+        """Do work of the grid that has become due. It is called at the start of each step and after each action.
 
         Raises:
             GridError: The grid cannot be reached.

@@ -26,8 +26,8 @@ class Pace:
     rounds: int
     """Number of subtasks that each slot trains, one after the other."""
     cures: Mapping[str, int]
-    """Key of the job file → recommended value, if the job makes fewer rounds than ENOUGH_ROUNDS for each slot; else
-    empty. More shards come first, because they cost no training, then epochs."""
+    """Key of the job file → recommended value, if the job makes fewer rounds than ENOUGH_ROUNDS times its slots.
+    Otherwise empty. More shards come first, because they cost no training, then epochs."""
 
     @classmethod
     def of(cls, batches: int, epochs: int, shards: int, slots: int) -> Self:

@@ -250,8 +250,7 @@ class WeightStore(ABC):
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         """Replace the store's whole content by a vector: after StoreLost, or when the job rolls back.
 
-        The old content is used until the new one is complete. Updates later than the vector are no longer applied;
-        their uploads must be applied again.
+        Updates that are later than the vector are applied again by the servers that have their uploads.
 
         Args:
             version: The version of the vector.
