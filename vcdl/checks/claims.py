@@ -33,7 +33,7 @@ _SLACK_S = 2.0
 
 @dataclass
 class ClaimCheck:
-    """Compares claims with those of uploads that were applied."""
+    """Decides whether a claimed loss is believed, by comparison with the losses of recent applied uploads."""
 
     _losses: deque[float] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
 
@@ -43,7 +43,7 @@ class ClaimCheck:
         return cls(deque(losses, LOSSES_KEPT))
 
     def loss(self, claimed: float) -> float | None:
-        """Return the loss if its magnitude is plausible compared with recent ones, else None."""
+        """Return a claimed loss if it is at most _LOSS_FACTOR times the median of recent ones, else None."""
         # A median of fewer losses could be a single client's claim.
         if len(self._losses) < _LOSSES_NEEDED:
             most = _FIRST_LOSS
@@ -73,11 +73,11 @@ def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | Non
 
 
 def believed_times_s(claimed_s: Mapping[str, float], train_s: float | None, age_s: float | None) -> dict[str, float]:
-    """Return the claimed times of the stages if they are possible, else an empty dict.
+    """Return the claimed times of a subtask's stages if they are possible, else an empty dict.
 
     Args:
-        claimed_s: The client's claims: stage → seconds.
-        train_s: The training time that is believed.
+        claimed_s: The client's claims: stage (vcdl.wire.workunit.STAGES) → seconds.
+        train_s: The training time that is believed; with None no time is believed.
         age_s: Seconds since the workunit was sent; None: unknown.
     """
     if train_s is None or any(seconds < 0 for seconds in claimed_s.values()):

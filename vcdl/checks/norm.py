@@ -1,4 +1,4 @@
-"""The norm of a weight vector as the checks compute it."""
+"""Compute the norm of a weight vector for the checks of uploads."""
 
 import numpy as np
 

@@ -31,13 +31,16 @@ _ROUNDING = 1e-9
 
 
 def as_given(version: int, given: int, _: str) -> bool:
-    """Return whether a client started from the version that its workunit names."""
+    """Return whether a client started from the version that its workunit names; the checksum is ignored."""
     return version == given
 
 
 @dataclass
 class UploadCheck:
-    """Checks the uploads of one job."""
+    """Checks the uploads of one job: header, form and norm.
+
+    The limit of norms follows the accepted uploads, so call `accept` for each upload that was applied.
+    """
 
     job: str
     layout: Layout
@@ -48,7 +51,8 @@ class UploadCheck:
     """‖W‖₂ of version 0, which norms are compared with until uploads have been accepted."""
     transport: Transport = PLAIN
     is_base: Callable[[int, int, str], bool] = as_given
-    """A function of version, workunit's version and checksum: whether a client may have started from these weights."""
+    """Returns whether a client may have started from some weights, given their version, the workunit's version, and the
+    checksum that the client reports."""
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
 
     @property
@@ -57,7 +61,7 @@ class UploadCheck:
         return up_encoding(self.transport, self.layout)
 
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
-        """Check an upload for `workunit` without its weights, and return its header.
+        """Check the header and the form of an upload for `workunit`, without its weights, and return the header.
 
         Raises:
             Refused: The header is wrong.
@@ -73,7 +77,7 @@ class UploadCheck:
         return header
 
     def examine(self, path: Path, workunit: str, base: Path | None = None) -> UpdateHeader:
-        """Check and accept an upload, and return its header.
+        """Check an upload completely, add its norm to those of accepted uploads, and return its header.
 
         Args:
             path: The upload.
@@ -108,15 +112,18 @@ class UploadCheck:
             )
 
     def accept(self, norm: float) -> None:
-        """Add the norm of an applied upload to those that later uploads are compared with."""
+        """Remember the norm of an applied upload, with which the norms of later uploads are compared."""
         self._norms.append(norm)
 
     def expect(self, vector: Vector) -> None:
-        """Add the norm of a resumed job's shared weights, shape (n,), to those that uploads are compared with."""
+        """Remember the norm of the shared weights, shape (n,), when a job is resumed and no upload was accepted yet."""
         self.accept(trained_norm(vector, self.layout))
 
     def _header_text(self, path: Path) -> str:
-        """Return the header, whatever the encoding, so that a wrong codec is named. Raises WeightsFileError."""
+        """Return the header of an upload, even if it has another encoding than the job's. Raises WeightsFileError.
+
+        So an upload with a wrong codec is refused for the codec and not as unreadable.
+        """
         try:
             return self.up.read_header(path)
         except WeightsFileError as error:
@@ -126,6 +133,7 @@ class UploadCheck:
             raise error
 
     def _check_header(self, header: UpdateHeader, name: WorkunitName, workunit: str) -> None:
+        """Compare a header with the workunit and the job. Raises Refused."""
         if header.job != self.job:
             raise Refused(Refusal.WRONG_JOB, f"made for the job {header.job!r}, this one is {self.job!r}")
         if header.workunit != workunit:

@@ -43,7 +43,7 @@ class UploadReader:
             self._upload.read(begin, out)
         except WeightsFileError as error:
             raise _unreadable(error) from error
-        # Before the base is added: moments are not sent as differences.
+        # Check this before the base is added, because moments are not sent as differences.
         self._refuse_negative_moments(begin, out)
         if self._base is None:
             return None
@@ -58,7 +58,7 @@ class UploadReader:
         return base
 
     def _refuse_negative_moments(self, begin: int, block: Vector) -> None:
-        """Refuse negative second moments. They are not sent as differences, so no base is needed. Raises Refused."""
+        """Raise Refused if a second moment in a block of an upload is negative, as squares never are."""
         moments = self._encoding.layout.second_moments
         for first, behind in islice(moments, bisect_right(moments, begin, key=itemgetter(1)), None):
             # The ranges are sorted, so all others lie in later blocks.
@@ -73,12 +73,13 @@ class UploadReader:
 
 @contextmanager
 def open_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Iterator[UploadReader]:
-    """Open an upload after checking everything but its weights.
+    """Open an upload for the block, after checking everything except its weights.
 
     Args:
         path: The upload.
-        encoding: The encoding that the job asks for.
-        base: The snapshot of its base version; None: the base's weights are not needed.
+        encoding: The encoding that uploads of the job have.
+        base: The snapshot of the version that it started from. None if these weights are not needed, which is an error
+            for uploads that are differences.
 
     Raises:
         Refused: The upload is wrong.

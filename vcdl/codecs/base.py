@@ -1,7 +1,7 @@
 """The interface of a codec, which encodes a chunk of numbers as bytes and decodes it.
 
-An upload contains the change made by a client's training, C − B with the client's own B; a download contains the
-weights themselves. A codec does not know which: both are vectors of float32.
+If the codec is not exact, an upload contains the change made by a client's training, C − B, where B are the weights
+that the client started from. A download contains the weights themselves. For a codec both are vectors of float32.
 """
 
 from abc import ABC, abstractmethod
@@ -21,29 +21,38 @@ CHUNK = 1 << 16
 
 
 class Codec(ABC):
-    """One way of encoding numbers."""
+    """One way of encoding numbers. A codec has no state, so any server can decode any client's upload."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """Name and settings, as in an upload's header; an upload with another label is not decoded."""
+        """Name and settings as text for an upload's header; an upload with another label is refused."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether decoding restores every bit: then an upload contains the weights themselves and needs no base."""
+        """Whether decoding gives the same bits. Uploads then contain the weights and not differences to their base."""
         return False
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """Return a vector with the numbers that the codec drops set to zero.
+        """Return a vector in which the numbers that the codec does not send are zero; by default the vector itself.
+
+        It is called once for a whole vector, before its chunks are encoded.
 
         Args:
-            vector: Shape (n,).
-            always: Ranges (begin, end) that are kept whole.
+            vector: The vector, shape (n,).
+            always: Ranges (begin, end) in which all numbers are sent.
         """
         return vector
 
     def within(self, size_bytes: float, vector_size: int) -> "Codec":
-        """Return a variant of about `size_bytes` for a vector, within this codec's bounds; this codec can decode it."""
+        """Return a codec that encodes a vector in about `size_bytes`, as far as this codec's settings permit.
+
+        This codec can decode what it encodes. By default it is this codec itself.
+
+        Args:
+            size_bytes: The wanted size of the encoded vector.
+            vector_size: Number of numbers in the vector.
+        """
         return self
 
     @abstractmethod
@@ -52,7 +61,7 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, data: memoryview, out: Vector) -> None:
-        """Decode into `out`, shape (n,); the numbers may be infinite or NaN, which the checks refuse.
+        """Decode a chunk of n numbers into `out`, shape (n,). They may be infinite or NaN, which later checks refuse.
 
         Raises:
             WeightsFileError: `encode` cannot have written these bytes.
@@ -69,9 +78,9 @@ class Codec(ABC):
 
 
 def to_planes(numbers: npt.NDArray[Any]) -> bytes:
-    """Sort the bytes of little-endian numbers, shape (n,), by significance, lowest first.
+    """Return the bytes of little-endian numbers, shape (n,), sorted by significance: first the lowest byte of each.
 
-    Similar bytes become neighbours, which compress better.
+    So similar bytes become neighbours, which compress better.
     """
     # High bytes (sign and exponent) are alike from number to number. In one plane deflate's run-length search finds
     # such runs.
@@ -79,7 +88,11 @@ def to_planes(numbers: npt.NDArray[Any]) -> bytes:
 
 
 def from_planes(data: memoryview, kind: str, size: int) -> npt.NDArray[Any]:
-    """Invert `to_planes` for `size` numbers of a little-endian type such as `<f4`. Raises WeightsFileError."""
+    """Return the `size` numbers, of a little-endian type such as `<f4`, that `to_planes` has written into `data`.
+
+    Raises:
+        WeightsFileError: The data has another length.
+    """
     width = np.dtype(kind).itemsize
     check_length(data, size * width)
     planes = np.frombuffer(data, np.uint8).reshape(width, size)
@@ -99,6 +112,6 @@ def block_count(size: int) -> int:
 
 
 def check_length(data: memoryview, expected: int) -> None:
-    """Check the length of a chunk. Raises WeightsFileError."""
+    """Raise WeightsFileError if a chunk has not the expected number of bytes."""
     if len(data) != expected:
         raise WeightsFileError(f"a chunk has {len(data)} bytes, {expected} are expected: damaged")

@@ -24,16 +24,17 @@ _CODECS: Mapping[str, Callable[..., Codec]] = {
 
 
 def down_encoding(transport: Transport, layout: Layout) -> Encoding:
-    """Return the encoding of weights that clients download. Raises WorkunitError."""
+    """Return the encoding of the weights that clients download. Raises WorkunitError if the codec is unknown here."""
     return Encoding(_codec(transport.down), transport.compress, layout, transport.moment_block)
 
 
 def up_encoding(transport: Transport, layout: Layout) -> Encoding:
-    """Return the encoding of uploads. Raises WorkunitError."""
+    """Return the encoding of uploads. Raises WorkunitError if the codec is unknown here."""
     return Encoding(_codec(transport.up), transport.compress, layout, transport.moment_block)
 
 
 def _codec(named: Named) -> Codec:
+    """Return the codec with this name and these arguments. Raises WorkunitError if it is unknown here."""
     arguments: Mapping[str, Any] = named.arguments
     try:
         return _CODECS[named.name](**arguments)

@@ -39,10 +39,10 @@ class ChunkReader:
 
         Args:
             file: The open file.
-            path: Its name, for messages.
-            data_at: Offset of the first chunk.
+            path: Its path, for messages.
+            data_at: Offset of the first chunk, in bytes.
             size_bytes: Bytes of all chunks.
-            compress: Chunks may be deflated.
+            compress: Whether chunks may be deflated. If not, a deflated one is refused.
         """
         self._file = file
         self._path = path
@@ -55,15 +55,18 @@ class ChunkReader:
         self._next = self._begin
 
     def next(self, most_bytes: int) -> memoryview:
-        """Return the next chunk, inflated.
+        """Return the next chunk, inflated if it was deflated.
+
+        Args:
+            most_bytes: The largest size that the inflated chunk may have; it is checked before memory is allocated.
 
         Raises:
             FileUnavailable: The file cannot be read on this machine.
-            WeightsFileError: The chunk is larger than `most_bytes`; this is found before memory is allocated.
+            WeightsFileError: The chunk is too large, or damaged.
         """
         frame = int.from_bytes(self._read(FRAME_BYTES), "little")
         length = frame & ~_DEFLATED
-        # Checked before the bytes are read, because the length comes from the client.
+        # Check it before the bytes are read, because the length comes from the client.
         if length > most_bytes:
             raise WeightsFileError(
                 f"{self._path.name} has a chunk of {length} bytes, at most {most_bytes} are possible"

@@ -1,4 +1,4 @@
-"""Encode weights for one direction: a codec is applied to each chunk of the vector.
+"""Encode weights for one direction, download or upload: a codec is applied to each chunk of the vector.
 
 The means and variances of batch normalisation follow the data instead of gradients, and keep all their bits.
 Rounded among numbers of another size, a small variance would become 0 or less and the model's output NaN. Where
@@ -39,13 +39,13 @@ _NONE = np.zeros(0, np.intp)
 
 
 class BlockSource(Protocol):
-    """An open file that decodes a vector in blocks."""
+    """An open file from which a vector is decoded in blocks."""
 
     @property
     def header(self) -> str: ...
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read numbers from `begin` on into `out`. Blocks are read in order; a read from 0 starts over.
+        """Read numbers from index `begin` on into `out`. Read the blocks in order; a read from 0 starts a new pass.
 
         Raises:
             WeightsFileError: The file is damaged.
@@ -56,7 +56,7 @@ class BlockSource(Protocol):
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of one direction, for a model's layout."""
+    """The encoding of weights in one direction, download or upload, for a model's layout. It reads and writes files."""
 
     codec: Codec
     compress: bool
@@ -66,7 +66,7 @@ class Encoding:
 
     @property
     def label(self) -> str:
-        """The name of this encoding in an upload's header; an upload with another label is not decoded."""
+        """The name of this encoding in an upload's header; an upload with another name is refused."""
         means = "" if self.codec.is_exact or self.moment_block == 1 else f"/{self.moment_block}"
         return f"{self.codec.label}{means}+zlib" if self.compress else f"{self.codec.label}{means}"
 
@@ -105,12 +105,17 @@ class Encoding:
         return self.most_bytes + PREFIX_LIMIT_BYTES
 
     def within(self, size_bytes: float) -> "Encoding":
-        """Return an encoding for files of about `size_bytes`, within the codec's bounds; this one reads them."""
+        """Return an encoding with files of about `size_bytes`, as far as the codec permits; this one can read them."""
         moments = self.moments_codec.most_bytes(sum(self.moment_counts(0, self.layout.size).shape))
         return replace(self, codec=self.codec.within(size_bytes - moments, self.model_size))
 
     def moment_counts(self, begin: int, size: int) -> npt.NDArray[np.intp]:
-        """Return how many neighbouring moments each transmitted one stands for, in a range of the vector."""
+        """Return how many neighbouring moments each sent number stands for, as their mean.
+
+        Args:
+            begin: Index of the range's first number in the vector.
+            size: Number of numbers in the range; those before the moments are left out.
+        """
         counts: list[int] = []
         for variable in self.layout.variables:
             first = max(begin, variable.offset, self.model_size)
@@ -121,14 +126,24 @@ class Encoding:
         return np.array(counts, np.intp)
 
     def write_upload(self, path: Path, weights: Vector, base: Vector, header: str) -> None:
-        """Write a client's trained weights, or their difference to `base`, all numbers finite. Raises OSError."""
+        """Write a client's upload atomically: its weights, or their difference to `base` if the codec is not exact.
+
+        Args:
+            path: The file.
+            weights: The trained weights, shape (n,) and finite.
+            base: The weights that the client started from, shape (n,).
+            header: The upload's JSON header.
+
+        Raises:
+            OSError: It cannot be written.
+        """
         if self.is_difference:
             size = self.model_size
             weights = np.concatenate([weights[:size] - base[:size], weights[size:]])
         self.write(path, weights, header)
 
     def write(self, path: Path, vector: Vector, header: str) -> None:
-        """Write a vector, shape (n,) and finite, atomically. Raises OSError and leaves nothing behind."""
+        """Encode a vector, shape (n,) and finite, into a file, atomically. Raises OSError, and then leaves no file."""
         if self.is_plain:
             write_weights(path, vector, header)
         else:
@@ -151,14 +166,14 @@ class Encoding:
         change_header(path, dataset, sizes, change)
 
     def read_header(self, path: Path) -> str:
-        """Return the header alone. Raises WeightsFileError, FileUnavailable."""
+        """Return the header of a file, without decoding its vector. Raises WeightsFileError, FileUnavailable."""
         if self.is_plain:
             return read_header(path, self.layout.size)
         with open_dataset(path, ENCODED, self._sizes) as opened:
             return opened.header
 
     def read(self, path: Path) -> tuple[Vector, str]:
-        """Return the decoded vector and the header. Raises WeightsFileError, FileUnavailable."""
+        """Return the decoded vector and the header of a file. Raises WeightsFileError, FileUnavailable."""
         with self.opened(path) as source:
             vector = np.empty(self.layout.size, np.float32)
             source.read(0, vector)
@@ -166,7 +181,7 @@ class Encoding:
 
     @contextmanager
     def opened(self, path: Path) -> Iterator[BlockSource]:
-        """Open a file after checking its size and all bytes before its data.
+        """Open a file for the block, after checking its size and all bytes before its data.
 
         Raises:
             WeightsFileError: The file is damaged, or not of this encoding.
@@ -197,8 +212,9 @@ class Encoding:
         return self.codec.most_bytes_of(self.model_size) + exact + moments + FRAME_BYTES * -(-size // CHUNK)
 
     def _chunks_of(self, vector: Vector) -> Iterator[bytes]:
+        """Yield the encoded chunks of a vector, in order."""
         statistics = self.layout.statistics
-        # Chosen over the whole vector, because the largest changes of a model may all lie in one layer (decision 091).
+        # Thin the whole vector at once, because the largest changes of a model may all lie in one layer (decision 091).
         kept = self.codec.thinned(vector, statistics)
         for begin in range(0, vector.size, CHUNK):
             whole = kept[begin : begin + CHUNK]
@@ -249,6 +265,7 @@ class _Decoder:
             done += part.size
 
     def _decode_next(self) -> None:
+        """Decode the next chunk into the buffer."""
         self._begin, self._end = self._end, min(self._size, self._end + CHUNK)
         whole = self._buffer[: self._end - self._begin]
         size = _clip(self._model_size - self._begin, whole.size)

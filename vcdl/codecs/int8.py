@@ -38,13 +38,13 @@ class Int8(Codec):
         count = block_count(out.size)
         scales: npt.NDArray[np.float32] = from_planes(data[: 4 * count], "<f4", count)
         levels = in_blocks(np.frombuffer(data[4 * count :], np.int8), out.size)
-        # Refuses −0 as well, which no encoder writes: each vector has one encoded form.
+        # `signbit` refuses −0 as well. No encoder writes it, so each vector has one encoded form.
         if np.signbit(scales).any():
             raise WeightsFileError("a block has a negative scale: damaged")
         if levels.min(initial=0) < -self._levels or levels.max(initial=0) > self._levels:
             raise WeightsFileError(f"a code is beyond {self._levels} levels: damaged")
         codes = levels.astype(np.float32)
-        # A scale may not be finite: the checks refuse the result.
+        # A scale may be infinite or NaN. The checks of uploads refuse the result.
         with np.errstate(over="ignore", invalid="ignore"):
             codes *= scales[:, None]
         out[:] = codes.reshape(-1)[: out.size]

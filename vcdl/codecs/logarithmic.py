@@ -61,7 +61,7 @@ class Logarithmic(Codec):
         if (codes == _SIGN).any():
             raise WeightsFileError("a code stands for a negative zero: damaged")
         levels = (codes & np.uint8(_SIGN - 1)).astype(np.float32)
-        # Rounding must not lead beyond the block's largest, which may be float32's.
+        # Limit to the block's largest magnitude: if that is float32's largest, rounding would give infinity.
         numbers = np.exp2(np.minimum(low + (levels - 1) * ((high - low) / np.float32(_LEVELS)), high))
         numbers[codes >= _SIGN] *= -1
         numbers[levels == 0] = 0

@@ -22,7 +22,10 @@ _TINIEST = np.float32(2.0**-24)
 
 
 class TopK(Codec):
-    """For each kept number its value and a byte of place, rarely two. A host with a slow link may keep fewer."""
+    """Sends the numbers of largest magnitude, each with its value and one byte of position (rarely two).
+
+    Hosts with a slow link may send a smaller share of the numbers, which the same codec decodes.
+    """
 
     def __init__(self, share: float, two_bits: bool = False, sent: float | None = None) -> None:
         """Set which numbers are kept.
@@ -30,7 +33,7 @@ class TopK(Codec):
         Args:
             share: The share of numbers to keep, in (0, 1].
             two_bits: Send kept numbers in 2 bits instead of float16.
-            sent: The share kept by a host with a slow link; None: the same.
+            sent: The share that this host keeps because of its slow link, at most `share`; None for the same.
 
         Raises:
             ValueError: A share is out of range.
@@ -45,7 +48,7 @@ class TopK(Codec):
         return f"top_k({self._share:g},2)" if self._two_bits else f"top_k({self._share:g})"
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """Keep the largest numbers, exactly the share that this host sends, plus the ranges `always`.
+        """Return a copy in which all numbers are zero except the share of largest magnitude, and the ranges `always`.
 
         Fewer are kept if all others round to 0. Of equal magnitudes the first ones are kept.
         """
@@ -102,7 +105,7 @@ class TopK(Codec):
 
 
 def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:
-    """Encode each gap as multiples of 255 and a final remainder below 255."""
+    """Encode each gap in bytes of 255, which add up, and a last byte below 255."""
     ends = np.cumsum(gaps // _MORE + 1) - 1
     coded = np.full(ends[-1] + 1 if ends.size else 0, _MORE, np.uint8)
     coded[ends] = gaps % _MORE
@@ -110,7 +113,7 @@ def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:
 
 
 def _places(coded: memoryview) -> npt.NDArray[np.intp]:
-    """Decode gaps into places in the chunk, which increase strictly whatever the bytes are.
+    """Return the positions in the chunk that encoded gaps give. They increase strictly, even if the bytes are hostile.
 
     Raises:
         WeightsFileError: The last gap is incomplete.

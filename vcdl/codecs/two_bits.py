@@ -1,4 +1,4 @@
-"""Encode kept values in 2 bits: a sign and one of two magnitudes. A host adds the rounding error to its next update.
+"""Encode the values that top_k keeps in 2 bits each: a sign and one of two magnitudes.
 
 The two magnitudes are the means of those in a block that lie below and above its mean magnitude. SparseLoCo
 (arXiv 2508.15706) also sends 2 bits of each change. Without error feedback (vcdl.client.residual), what is rounded away
@@ -14,7 +14,7 @@ from vcdl.wire.weights import Vector
 
 
 class TwoBits(Codec):
-    """A quarter of a byte per number, and 8 bytes per block."""
+    """Takes a quarter of a byte per number, and 8 bytes per block."""
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""Write files atomically: a file appears whole or not at all. While it is written it is `.STEM.PID.tmp.SUFFIX`."""
+"""Write files atomically: a file appears whole or not at all. Until then it has the name `.STEM.PID.tmp.SUFFIX`."""
 
 import contextlib
 import hashlib
@@ -38,11 +38,12 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
     temporary = temporary_name(path)
     try:
         temporary.unlink(missing_ok=True)  # left by a killed process with the same PID
-        # Created with its mode before the block writes: changed afterwards, it could be read for an instant.
+        # Set the mode before the block writes. If it were changed afterwards, others could read the file for an
+        # instant.
         if private:
             temporary.touch(PRIVATE_MODE, exist_ok=False)
         yield temporary
-        # Before the rename, as otherwise a power cut may leave the final name with an empty file.
+        # Sync before the rename: otherwise a power cut may leave an empty file under the final name.
         if durable:
             sync(temporary)
         temporary.replace(path)
@@ -53,10 +54,9 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
 
 
 def keep_first(path: Path, content: bytes) -> bytes:
-    """Write a private file unless it exists, and return its content.
+    """Write a private file unless it exists, and return the file's content.
 
-    If several processes call this at once, all get the content of the first one. Otherwise each would use a secret of
-    its own, and readers of the file would know only the last.
+    If several processes call this at once, all get the content of the first one, so that they share one secret.
 
     Raises:
         OSError: The file cannot be written or read.
@@ -80,7 +80,7 @@ def keep_first(path: Path, content: bytes) -> bytes:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Write like `atomic_write`, but raise RunFolderError with advice instead of OSError."""
+    """Yield a temporary path like `atomic_write`, but raise RunFolderError with advice instead of OSError."""
     with folder_errors(path.parent), atomic_write(path) as temporary:
         yield temporary
 
@@ -97,23 +97,24 @@ def final_name(name: str) -> str:
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a name is a temporary file of a process that has ended.
+    """Return whether a file name is the temporary one of a process that has ended, so that the file can be removed.
 
-    This process's own PID counts as ended: a killed process may have had it. So it must not be writing the file.
+    Do not call this for files that this process is writing: its own PID counts as ended, as a killed process may have
+    had it.
     """
     match = _TEMPORARY.fullmatch(name)
     return match is not None and not _is_another_running(match["pid"])
 
 
 def sweep(folder: Path, *, below: bool = False) -> None:
-    """Remove temporary files of ended processes.
+    """Remove the temporary files that killed processes have left in a folder.
 
-    Files that another process writes are left, and those that cannot be removed. This process must not be writing any
-    file in the folder.
+    Do not call this while this process writes a file in the folder. Files of other running processes, and those that
+    cannot be removed, stay.
 
     Args:
-        folder: Where to look.
-        below: Look in its subfolders as well.
+        folder: The folder.
+        below: Whether to look in its subfolders, too.
     """
     for parent, _, names in os.walk(folder):
         for name in filter(is_leftover, names):

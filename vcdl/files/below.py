@@ -12,7 +12,7 @@ class HasPath(Protocol):
 
 
 class Below:
-    """An attribute that is a path below its object's folder."""
+    """A descriptor: an attribute that is a path below the object's `path`. It is computed once for each object."""
 
     def __init__(self, *parts: str | Path) -> None:
         self._parts = parts

@@ -31,23 +31,26 @@ _OPEN_FILES = 1024
 
 
 def python_command(module: str, *arguments: str | Path, python: str | Path | None = None) -> list[str]:
-    """Return the command that runs one of our modules.
+    """Return the command that runs a module, without the current folder on its import path.
 
     Args:
-        module: Its dotted name.
-        arguments: Passed to it.
-        python: Another interpreter than this one.
+        module: The module's dotted name.
+        arguments: Its arguments.
+        python: The Python to run it with; None for this process's.
     """
     return [str(python or sys.executable), "-P", "-m", module, *map(str, arguments)]
 
 
 def start_child(module: str, *arguments: str | Path, **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a module as a process, with options of `subprocess.Popen`. Raises OSError."""
+    """Start a module as a child process and return without waiting, with options of `Popen`. Raises OSError."""
     return subprocess.Popen(python_command(module, *arguments), **options)
 
 
 def when_parent_ends(act: Callable[[], object]) -> None:
-    """Call `act`, in a thread, once standard input closes, which happens however the parent ends."""
+    """Start a thread that calls `act` once the parent process has ended, however it ended.
+
+    The parent must have given this process a pipe as standard input, which closes when the parent ends.
+    """
 
     def wait() -> None:
         while os.read(0, 1):  # not sys.stdin: its buffer's lock, held by this thread at exit, aborts the process
@@ -58,14 +61,14 @@ def when_parent_ends(act: Callable[[], object]) -> None:
 
 
 def confined_environment(environment: Mapping[str, str] = os.environ, *, has_store: bool = True) -> dict[str, str]:
-    """Return the environment for a child that processes a submitter's files: no credentials of clouds or accounts.
+    """Return the environment for a child that processes a submitter's files, without credentials of clouds or accounts.
 
     PYTHONPATH is kept, because the operator set it and not the submitter. It is made absolute, so that the child's
     working directory does not matter.
 
     Args:
         environment: The environment of the parent.
-        has_store: The child writes weights to the store, so it needs the store's password.
+        has_store: Whether the child writes weights to the store, and so gets the store's URL and password.
     """
     passed_on = {
         name: value
@@ -86,6 +89,7 @@ class Limits:
     """Bytes of private writable memory. Address space cannot be limited: TensorFlow reserves three times what it uses.
     """
     cpu_s: int
+    """Seconds of processor time, over all threads."""
     written_bytes: int = 16 << 30
     """Bytes of the largest file that it may write: a published data set, which the first check downloads."""
 
@@ -97,15 +101,16 @@ class Limits:
         GiB: TensorFlow takes 0.35 GiB on 2 cores before it has a model, and more with each core.
 
         Args:
-            timeout_s: The longest that the child may run.
+            timeout_s: Seconds after which the caller ends the child; the processor time is limited to this on all
+                cores.
         """
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return cls(max(4 << 30, whole // 3), int(timeout_s) * (os.cpu_count() or 1))
 
     def impose(self, pid: int) -> None:
-        """Apply the limits to a new process.
+        """Apply the limits to a running child, and lower its priority.
 
-        Called from outside: code between fork and exec may deadlock in a threaded parent.
+        The parent does this after the start: code between fork and exec may deadlock if the parent has threads.
         """
         for kind, most in (
             (resource.RLIMIT_DATA, self.memory_bytes),
@@ -115,8 +120,8 @@ class Limits:
             (resource.RLIMIT_CORE, 0),
         ):
             _, hard = resource.prlimit(pid, kind)
-            # Both limits at once: a soft one alone could be raised again by the child. A lower hard limit of the parent
-            # stays.
+            # Set the hard limit, too, because the child could raise a soft limit again. A lower hard limit of the
+            # parent stays.
             held = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.prlimit(pid, kind, (held, held))
         os.setpriority(os.PRIO_PROCESS, pid, _NICENESS)
@@ -125,14 +130,14 @@ class Limits:
 def run_child(
     module: str, *arguments: str | Path, timeout_s: float, limits: Limits | None = None, **options: Any
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a module until it ends, and return what it printed.
+    """Run a module in a child process until it ends, and return its exit status and output. The child is always ended.
 
     Args:
-        module: Its dotted name.
-        arguments: Passed to it.
-        timeout_s: Kill it after this time.
-        limits: Resources of the child. It then also gets a session of its own, which is killed at the end. The number
-            of processes is not limited: Linux counts all processes of a user, training ones included.
+        module: The module's dotted name.
+        arguments: Its arguments.
+        timeout_s: Seconds after which it is killed.
+        limits: Limits of its resources, or None for none. With limits, all processes that it has started are killed at
+            the end, too. The number of processes is not limited, because Linux counts all processes of a user.
         options: Further options of `subprocess.Popen`.
 
     Raises:

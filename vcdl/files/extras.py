@@ -1,4 +1,4 @@
-"""Optional packages of VCDL, which `pip install 'vcdl[EXTRA]'` installs."""
+"""Find which optional packages of VCDL are installed; `pip install 'vcdl[EXTRA]'` installs those of an extra."""
 
 from importlib.util import find_spec
 
@@ -6,19 +6,19 @@ from vcdl.errors import GridError
 
 
 def is_installed(*packages: str) -> bool:
-    """Return whether all of some packages are installed, without importing them."""
+    """Return whether all of the given packages can be imported, without importing them."""
     return all(find_spec(package) is not None for package in packages)
 
 
 def require(extra: str, *packages: str) -> None:
-    """Check that all packages of an extra are installed. Raises GridError, which names the extra."""
+    """Raise GridError, which names the extra to install, if one of its packages is not installed."""
     for package in packages:
         if not is_installed(package):
             raise GridError(f"{package} is not installed: `pip install 'vcdl[{extra}]'` brings it")
 
 
 def installed_extras() -> list[str]:
-    """Return the extras of VCDL whose packages are all installed, by whatever means."""
+    """Return the names of VCDL's extras whose packages are all installed, even if they were installed separately."""
     from importlib import metadata
 
     from packaging.requirements import Requirement

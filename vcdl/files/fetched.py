@@ -1,4 +1,4 @@
-"""Fetch remote files into `vcdl/sources` of $XDG_CACHE_HOME (default ~/.cache).
+"""Download files and folders from URLs into a cache, `vcdl/sources` in $XDG_CACHE_HOME (default ~/.cache).
 
 A download that breaks off is resumed at the byte that it had reached. A complete copy of an address with `#sha256=…` is
 used without asking the server; for other addresses the server is asked whether the file has changed.
@@ -33,7 +33,7 @@ _TELL_EVERY_S = 5.0
 """Seconds between two lines of progress: enough for a person, and few lines in a log."""
 _PART = ".part"
 _NO_COPY = frozenset({".", "..", "files", "lock", "whole"})
-"""Names that no copy may have: the folder, the one above it, and the bookkeeping files next to the copy."""
+"""Names that no copy may have: those of folders (`.` and `..`), and of the cache's own files next to the copy."""
 
 Tell = Callable[[str], None]
 _Result = TypeVar("_Result")
@@ -44,19 +44,19 @@ class Address(NamedTuple):
 
     url: str
     sha256: str | None
-    """SHA-256 of the file, or of a folder's `sha256sum` lines, sorted by name; None: not given."""
+    """SHA-256 of the file, or of a folder's `sha256sum` lines, sorted by name; None if not given."""
 
     def __str__(self) -> str:
         return f"{self.url}#sha256={self.sha256}" if self.sha256 else self.url
 
     @property
     def folder(self) -> Path:
-        """The folder that contains its copy."""
+        """The cache's folder for this address, which contains the copy and the cache's own files."""
         return cache_folder() / "sources" / (self.sha256 or "at-" + hashlib.sha256(self.url.encode()).hexdigest()[:40])
 
     @property
     def copy(self) -> Path:
-        """The copy, under the name of its original, unless that leads elsewhere or is one of ours."""
+        """The path of the local copy: a file or a folder with the name of its original if that is a safe name."""
         parts = urlsplit(self.url)
         name = PurePosixPath(unquote(parts.path)).name or parts.netloc
         return self.folder / ("copy" if name in _NO_COPY or not name.isprintable() else name)
@@ -98,11 +98,13 @@ def address_of(text: str) -> Address | None:
 
 
 def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stderr)) -> Path:
-    """Return the local copy of an address, downloading it if needed.
+    """Return the path of the local copy of an address, downloading what is missing or has changed.
+
+    Takes a lock for the address, so that processes wait for each other. A kill loses nothing that was downloaded.
 
     Args:
-        address: What to download.
-        tell: Called with lines of progress.
+        address: The address.
+        tell: Called with lines of progress, which are printed to stderr by default.
 
     Raises:
         DataError: The address is refused or the checksum differs.
@@ -120,24 +122,26 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
             fetched = _Fetch(address, tell)
             if whole.exists() and fetched.is_done:
                 return address.copy
-            # First, because a kill during the download must not leave the mark of a complete copy.
+            # Remove the mark of a complete copy first, so that a kill during the download does not leave it.
             whole.unlink(missing_ok=True)
             fetched.run()
             if address.sha256 and (found := sha256_of(address.copy)) != address.sha256:
-                # Everything is deleted, else the next call would consider the files fetched and fail in the same way.
+                # Delete everything: otherwise the next call would take the files for fetched and fail in the same way.
                 shutil.rmtree(folder)
                 raise DataError(
                     f"{display_url(address.url)} is not what #sha256 says, it has sha256={found}: see which one is "
                     "wrong"
                 )
-            # Last, and synced: after a power cut the mark must not outlive the content.
+            # Write the mark last, and synced: after a power cut it must not exist without the content.
             with atomic_write(whole, durable=True) as temporary:
                 temporary.touch()
     return address.copy
 
 
 def pin_address(address: Address) -> Address:
-    """Fetch an address, and return it with the checksum of its content, under which the copy is kept from now on.
+    """Fetch an address, and return it with the checksum of its content.
+
+    The copy is moved to the place of the new address, where `fetch` finds it without asking the server.
 
     Raises:
         DataError, FileUnavailable, RunFolderError: As `fetch`.
@@ -162,7 +166,10 @@ def sha256_of(path: Path) -> str:
 
 
 class _Fetch:
-    """The state of one call of `fetch`: which files the copy lacks, and which it should not have."""
+    """One call of `fetch`: finds which files the copy lacks and which it should not have, and makes it complete.
+
+    Creating it asks the server for its files.
+    """
 
     def __init__(self, address: Address, tell: Tell) -> None:
         self._address, self._tell = address, tell
@@ -184,7 +191,7 @@ class _Fetch:
         return not self._missing and not self._gone
 
     def run(self) -> None:
-        """Fetch the files that are missing."""
+        """Remove files that are gone at the server, and download the missing ones, several at a time."""
         for file in self._missing:
             # Names come from a bucket that others write to. They must not lead out of the cache's folder.
             if ".." in file.name.split("/") or not file.name.isprintable():
@@ -219,6 +226,7 @@ class _Fetch:
             return []
 
     def _path(self, file: RemoteFile) -> Path:
+        """Return the path of a file in the copy."""
         return self._address.copy / file.name if file.name else self._address.copy
 
     def _download(self, file: RemoteFile) -> RemoteFile:
@@ -254,7 +262,12 @@ class _Fetch:
         return found
 
     def _patiently(self, call: Callable[[], _Result], reached: Callable[[], int] = lambda: 0) -> _Result:
-        """Retry a call until the server answers, with at most _TRIES attempts in a row without progress.
+        """Retry a call with backoff until it raises no AwayError, and return its result.
+
+        Args:
+            call: Asks the server.
+            reached: Returns how many bytes the call has downloaded so far over all tries. After _TRIES failures in a
+                row without a new byte, no further try is made.
 
         Raises:
             FileUnavailable: The server did not answer, or broke off each time.
@@ -275,6 +288,7 @@ class _Fetch:
                 time.sleep(backoff.next_wait_s())
 
     def _add(self, count: int) -> None:
+        """Count downloaded bytes and report progress; raise CancelledError if another file's download has failed."""
         if self._is_over.is_set():
             raise CancelledError
         self._done_bytes += count

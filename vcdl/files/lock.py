@@ -16,7 +16,10 @@ _PID_BYTES = 20
 
 
 class FileLock:
-    """A lock on a file, freed by the kernel when its holder ends. All calls raise OSError."""
+    """A lock on a file, which the kernel releases when its holder ends. All methods raise OSError.
+
+    It is advisory: only processes that take the same lock respect it.
+    """
 
     def __init__(
         self, path: Path, *, existing: bool = False, names_holder: bool = False, is_record: bool = False
@@ -25,9 +28,9 @@ class FileLock:
 
         Args:
             path: The file.
-            existing: Do not create it.
-            names_holder: Write the PID of the process that holds it exclusively into it.
-            is_record: Use a record lock (fcntl), as BOINC's programs do, instead of flock.
+            existing: Whether the file must exist. Otherwise it is created if needed.
+            names_holder: Whether `acquire` writes this process's PID into the file if it is exclusive, for `holder`.
+            is_record: Whether to use a record lock (fcntl), as BOINC's programs do, instead of flock.
 
         Raises:
             OSError: It cannot be opened.
@@ -42,8 +45,8 @@ class FileLock:
         """Take the lock.
 
         Args:
-            shared: Take it together with other shared holders, not exclusively.
-            wait_s: Seconds to wait at most; None waits without limit.
+            shared: Whether other processes may hold it shared at the same time. Otherwise it is exclusive.
+            wait_s: Seconds to wait at most while others hold it; None for no limit.
 
         Returns:
             Whether the lock was taken.
@@ -58,6 +61,7 @@ class FileLock:
         return True
 
     def _acquire(self, kind: int, wait_s: float) -> bool:
+        """Try to take the lock until `wait_s` seconds have passed; return whether it was taken."""
         give_up_s = time.monotonic() + wait_s
         while True:
             try:
@@ -70,7 +74,7 @@ class FileLock:
                 return True
 
     def release(self) -> None:
-        """Free the lock; it can be taken again."""
+        """Release the lock, which can then be acquired again."""
         self._lock(self._descriptor, fcntl.LOCK_UN)
 
     def holder(self) -> int:
@@ -79,7 +83,7 @@ class FileLock:
         return int(pid) if pid.isdigit() else 0
 
     def close(self) -> None:
-        """Free the lock for good."""
+        """Release the lock and close its file; do not use this object afterwards."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -113,5 +117,5 @@ def holder_of(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     with lock:
-        # Shared, so that two processes that ask at the same time do not take each other for holders.
+        # Try the lock shared, so that two processes that ask at the same time do not take each other for the holder.
         return None if lock.acquire(shared=True, wait_s=0) else lock.holder()

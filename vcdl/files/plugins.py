@@ -27,7 +27,7 @@ def _anything(_name: str, _found: object) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Parts(Mapping[str, T], Generic[T]):
-    """The parts of one kind by name, ours first, imported on look-up.
+    """A mapping from names to parts of one kind, VCDL's own first; a part is imported when it is looked up.
 
     A look-up raises KeyError for an unknown name, and PluginError for a part that fails to import, is defined twice, or
     takes one of our names.
@@ -36,7 +36,7 @@ class Parts(Mapping[str, T], Generic[T]):
     kind: str
     """The noun for such a part, for messages: `rule`."""
     wrong: Callable[[str, object], str | None] = _anything
-    """Returns what is wrong with a part of this name, as the end of a message; None if nothing is."""
+    """Returns why a part with this name is invalid, as the end of a message, or None if it is valid."""
 
     @property
     def group(self) -> str:
@@ -45,6 +45,7 @@ class Parts(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _points(self) -> "Mapping[str, list[EntryPoint]]":
+        """Name → its entry points in all installed packages, VCDL's own first."""
         from importlib.metadata import entry_points
 
         found: dict[str, list[EntryPoint]] = {}
@@ -78,16 +79,17 @@ class Parts(Mapping[str, T], Generic[T]):
         return len(self._points)
 
     def package(self, name: str) -> str | None:
-        """Return the package that provides a part, with its version; None for one of ours."""
+        """Return the package that provides a part, with its version, or None for a part of VCDL itself."""
         point = self._points[name][0]
         return None if _is_ours(point) else _package(point)
 
     @property
     def how_to_add(self) -> str:
-        """Advice for an unknown name: how to install the part."""
+        """A text for messages about an unknown name: how to install a part of another package."""
         return f"a {self.kind} of another package: `pip install` that package next to vcdl"
 
     def _load(self, name: str) -> T:
+        """Import and check a part. Raises PluginError if it is invalid, or KeyError if there is none."""
         points = self._points[name]
         # Checked only when the name is used: a broken package must not stop jobs that do not need it (decision 061).
         if len(points) > 1:

@@ -37,8 +37,9 @@ class RemoteFile(NamedTuple):
     """A file at an address."""
 
     name: str
-    """Its path below the address; empty: the address itself is the file."""
+    """Its path below the address, or an empty string if the address itself is the file."""
     size_bytes: int | None
+    """Its size, or None if the server does not say."""
     identity: str
     """A text that changes when the file's content changes."""
 
@@ -54,17 +55,20 @@ class Opened(NamedTuple):
 
 
 class Remote(Protocol):
-    """The client for an address. All calls raise DataError for permanent errors, AwayError for temporary ones."""
+    """Reads the file or the folder at an address.
+
+    All methods raise DataError for permanent errors and AwayError for temporary ones.
+    """
 
     def files(self) -> list[RemoteFile]:
-        """Return the file at the address, or those below it."""
+        """Return the file at the address, or all files below it if it is a folder."""
 
     def open(self, file: RemoteFile, begin: int) -> Opened:
-        """Open a file at a byte offset."""
+        """Open a file for reading from the byte `begin` on; the server may start at 0 instead (`Opened.begin`)."""
 
 
 def remote_at(url: str) -> Remote:
-    """Return the client for a URL. Raises DataError, AwayError."""
+    """Return what reads a URL: a web server's file or a bucket. Raises DataError, AwayError."""
     return Web(url) if urlsplit(url).scheme in ("http", "https") else Bucket(url)
 
 
@@ -107,7 +111,7 @@ class Web:
             raise DataError(
                 f"{display_url(self._url)} leads to {display_url(got.geturl())}: name an address that stays https"
             )
-        # A server may ignore `Range` and send the whole file with 200. Then the copy starts over.
+        # A server may ignore `Range` and send the whole file with status 200. Then the download starts from 0 again.
         is_part = got.status == 206
         whole = re.search(r"/(\d+)$", got.headers.get("Content-Range", "")) if is_part else None
         length = whole[1] if whole else got.headers.get("Content-Length", "")
@@ -148,11 +152,15 @@ class Bucket:
         return Opened(now, begin, _pieces(stream.read))
 
     def _file(self, info: Any) -> RemoteFile:
+        """Return a file of the bucket from pyarrow's description."""
         return RemoteFile(info.path[len(self._path) :].lstrip("/"), info.size, f"{info.size} {info.mtime_ns}")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Map pyarrow's errors, which are all OSError: refused access is recognised by the message."""
+        """Raise pyarrow's errors as DataError if access is refused, otherwise as AwayError.
+
+        All are OSError, so refused access is recognised by the message.
+        """
         try:
             yield
         except ImportError as error:
@@ -168,6 +176,7 @@ class Bucket:
 
 
 def _pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield pieces of a stream until it ends; raise AwayError if it breaks off."""
     try:
         while piece := read(_PIECE_BYTES):
             yield piece

@@ -20,7 +20,11 @@ class NotRegular(OSError):
 
 @contextmanager
 def held(folder: Path, *names: str) -> Iterator[Path]:
-    """Hold the folder `names` below `folder` open, and yield a path into it that no rename or link can redirect.
+    """Open a folder, and yield a path to it that other users cannot redirect by renaming or linking within the block.
+
+    Args:
+        folder: The folder above; links in its own path are followed.
+        names: The names of the folders below it that lead to the folder to open; links among them are refused.
 
     Raises:
         FileNotFoundError: A folder is missing, or a link or a file is in its place.
@@ -45,7 +49,7 @@ def held(folder: Path, *names: str) -> Iterator[Path]:
 
 
 def regular(path: str | Path, flags: int) -> int:
-    """Open a regular file, for `open(..., opener=regular)`. Raises OSError, NotRegular."""
+    """Open a file without following a link, as the `opener` of `open`. Raises NotRegular for anything but a file."""
     try:
         # Without O_NONBLOCK the call would wait until another process opens the other end of a pipe.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o664)
@@ -60,7 +64,7 @@ def regular(path: str | Path, flags: int) -> int:
 
 
 def discard(path: Path) -> None:
-    """Remove a file or a folder with its content, as far as permitted."""
+    """Remove a file, or a folder with its content. What this user may not remove stays, without an error."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

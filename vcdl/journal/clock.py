@@ -26,12 +26,13 @@ _HAS_TABLES = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name 
 
 @dataclass(frozen=True)
 class SteadyClock:
-    """Unix time by the machine's monotonic clock."""
+    """Unix time that is counted by the machine's monotonic clock, so that it never jumps or goes back."""
 
     zero_s: float = field(default_factory=lambda: _MADE_S)
+    """Unix time at which the monotonic clock was zero. By default it is measured when this process starts."""
 
     def now_s(self) -> float:
-        """Return seconds since 1970, by the wall clock as it was when the zero was recorded."""
+        """Return the Unix time now. Wall-clock changes since `zero_s` was measured have no effect."""
         return self.zero_s + time.monotonic()
 
 
@@ -51,20 +52,24 @@ def load_or_create_clock(connection: sqlite3.Connection) -> SteadyClock:
 
 
 def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
-    """Return the clock of a journal that is opened read-only.
+    """Return the clock of a journal that is opened read-only: the stored one of this boot, otherwise a new one.
+
+    The new one is not stored, so two readers may differ.
 
     Raises:
         sqlite3.Error: The journal cannot be read.
     """
     (tables,) = connection.execute(_HAS_TABLES).fetchone()
-    # A reader must not write, so it cannot fix the zero. It uses the existing zero, or its own.
-    if tables < 2:  # no event was written yet, or only by a version of vcdl without clocks
+    # Without both tables, no event was written yet, or only by a version of vcdl without clocks.
+    if tables < 2:
         return SteadyClock()
     return _find_clock(connection) or _new(connection)
 
 
 def detect_reboot(connection: sqlite3.Connection) -> str:
-    """Return this boot's id if a writable journal has events of an earlier boot, otherwise "".
+    """Return this boot's id if the machine rebooted since the journal was first written, otherwise "".
+
+    Stores this boot's clock in the journal, which must be writable.
 
     Raises:
         sqlite3.Error: The journal cannot be read.
@@ -74,6 +79,7 @@ def detect_reboot(connection: sqlite3.Connection) -> str:
 
 
 def _find_clock(connection: sqlite3.Connection) -> SteadyClock | None:
+    """Return the clock that is stored for this boot, or None."""
     row = connection.execute(_FIND, (_boot(),)).fetchone()
     return None if row is None else SteadyClock(row[0])
 
@@ -86,6 +92,7 @@ def _new(connection: sqlite3.Connection) -> SteadyClock:
 
 
 def _boot() -> str:
+    """Return an id that is different after each boot of this machine; without Linux, of each process."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:  # not on Linux: use a clock for this process only

@@ -34,7 +34,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     kind: ClassVar[str]
     keyed_by: ClassVar[tuple[str, ...]] = ()
-    """The prefix of the key, and the fields that complete it."""
+    """The prefix of the key, and the names of the fields that complete it; empty if the event has no key."""
 
     @property
     def key(self) -> str | None:
@@ -43,7 +43,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def key_of(cls, *fields: object) -> str:
-        """Return the key of the event with these fields."""
+        """Return the key of an event, given the values of its fields in `keyed_by`, in order."""
         return ":".join((cls.keyed_by[0], *map(str, fields)))
 
 
@@ -69,7 +69,7 @@ class SettingsChanged(Event, frozen=True, tag="settings_changed"):
     """Settings of the job were changed while it was open."""
 
     changes: str
-    """`boinc.share=3 boinc.deadline_s=900.0`"""
+    """The new values, separated by spaces: `boinc.share=3 boinc.deadline_s=900.0`."""
 
 
 class WorkunitCreated(Event, frozen=True, tag="workunit_created"):
@@ -86,14 +86,14 @@ class WorkunitCreated(Event, frozen=True, tag="workunit_created"):
 
 
 class WeightsPublished(Event, frozen=True, tag="weights_published"):
-    """A version of the weights was offered to clients that start a workunit of an older one."""
+    """A version of the weights was offered to clients, which may start from it instead of their workunit's base."""
 
     keyed_by: ClassVar = "published", "version"
     version: Int
 
 
 class WorkunitSent(Event, frozen=True, tag="workunit_sent"):
-    """A client started a workunit; this is repeated if the grid lost the first client."""
+    """A client started a workunit. If the grid loses this client, another event follows for the next one."""
 
     workunit: str
     host: str
@@ -117,13 +117,14 @@ class WorkunitCancelled(Event, frozen=True, tag="workunit_cancelled"):
 
 
 class ResultRefused(Event, frozen=True, tag="result_refused"):
-    """An upload did not pass the checks, and another client gets its workunit; `refusal` is one of errors.refusal."""
+    """An upload did not pass the checks, and the same workunit is sent to another client."""
 
     keyed_by: ClassVar = "result_refused", "result", "workunit"
     workunit: str
     result: Int
     """The result's number among those of the workunit."""
     refusal: str
+    """The reason: the name of a Refusal in vcdl.errors.refusal."""
     detail: str
     bytes_up: Int
     host: str = ""
@@ -131,18 +132,19 @@ class ResultRefused(Event, frozen=True, tag="result_refused"):
 
 
 class UpdateApplied(Event, frozen=True, tag="update_applied"):
-    """An upload was folded into the shared weights, which made version `version`."""
+    """An upload was applied to the shared weights, which made version `version`."""
 
     keyed_by: ClassVar = "applied", "subtask"
     workunit: str
     version: Int
     base_version: Int
     staleness: Int
-    """Versions between the base and the weights it was folded into."""
+    """Number of other updates applied between its base version and itself."""
     weight: float
     """The weight that the rule gave to the client's weights, 1 − α."""
     samples: Int
     fraction: float
+    """The fraction of its subtask that was trained."""
     train_s: float | None
     """Seconds of training as the client reports them, or None if its claim is impossible (vcdl.checks.claims)."""
     loss: float | None
@@ -151,13 +153,14 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     host: str = ""
     """The host that uploaded it, or an empty string for the last host that the workunit was sent to."""
     trust: float = 1.0
-    """The factor on `fraction` by the trust in the host."""
+    """The factor by which it counts less because of the trust in its host, from 0 to 1."""
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak."""
     cosine: float | None = None
-    """Cosine of its step with the weights' movement since its base, or None if clients are trusted."""
+    """Cosine of its step with the movement of the shared weights since its base. None if they did not move, or if
+    clients are trusted."""
     reference_cosine: float | None = None
-    """Cosine of its step with the server's own step on held-out data, or None if there is no such step or clients are
+    """Cosine of its step with the server's own step on held-out data. None without such a step, or if clients are
     trusted."""
     checksum: str = ""
     """The checksum of the client's weights (vcdl.wire.checksum) if its upload is kept, otherwise ""."""
@@ -165,14 +168,16 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     """Seconds by stage as reported by the client (vcdl.wire.workunit.STAGES). Empty if there is no report or it is
     implausible."""
     waited_s: float | None = None
-    """Seconds between arrival and application without `fold_s`: waiting for validation, for a server, for its batch."""
+    """Seconds that it waited between arrival and application: for validation, for a server, and for its batch. Without
+    `fold_s`; None if unknown."""
     backend: str = ""
+    """The Keras backend of the client; empty in older journals."""
     machine: str = ""
-    """The client's own description of its machine, in the first row of a session that contains one."""
+    """The client's own description of its machine. Empty if its server has already recorded the same for this host."""
     is_part: bool = False
     """The client trained only part of the subtask although it had time left, so the subtask is reissued."""
     fold_s: float | None = None
-    """Seconds that its server worked on it, divided equally among the uploads of a batch, or None if unknown."""
+    """Seconds that its parameter server worked on it: an equal part of its batch's time. None if unknown."""
 
     @property
     def subtask(self) -> str:
@@ -181,11 +186,12 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
 
 
 class UpdateRefused(Event, frozen=True, tag="update_refused"):
-    """An upload did not pass the checks; `refusal` is a name of vcdl.errors.refusal."""
+    """An upload did not pass the checks, and its subtask is reissued as another workunit."""
 
     keyed_by: ClassVar = "refused", "workunit"
     workunit: str
     refusal: str
+    """The reason: the name of a Refusal in vcdl.errors.refusal."""
     detail: str
     bytes_up: Int
     host: str = ""
@@ -209,16 +215,19 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     workunit: str
     host: str
     up_to: Int
-    """The newest version when it was drawn: a good upload vouches for all that its host had uploaded by then."""
+    """The newest version when it was drawn. If it agrees, all uploads of its host up to this version count as
+    verified."""
     apart: float
-    """The distance of the two, as a fraction of the longer step."""
+    """The distance between the client's and the server's result, as a fraction of the longer step."""
     agrees: bool
     """Whether rounding alone could explain the distance."""
     train_s: float
+    """Seconds that the server trained."""
     is_comparable: bool = True
     """False if the model draws random numbers and the client's backend draws different ones than the server's."""
     was_strange: bool = False
-    """Whether it was retrained for looking strange: its host could choose that, so it vouches for no other upload."""
+    """Whether it was retrained because it looked suspicious. Hosts can choose that, so the verdict is about no other
+    upload."""
 
 
 class VerificationEnded(Event, frozen=True, tag="verification_ended"):
@@ -229,11 +238,13 @@ class VerificationEnded(Event, frozen=True, tag="verification_ended"):
 
 
 class SubtaskTried(Event, frozen=True, tag="subtask_tried"):
-    """The server trained a subtask at which hosts kept failing; without an `error` its update waits to be folded."""
+    """The server trained a subtask at which hosts kept failing."""
 
     workunit: str
     error: str
+    """The reason why the server failed, too, which ends the job. Empty: its update waits to be applied."""
     train_s: float
+    """Seconds that the server trained."""
 
 
 class HostConvicted(Event, frozen=True, tag="host_convicted"):
@@ -248,6 +259,7 @@ class HostConvicted(Event, frozen=True, tag="host_convicted"):
     again: tuple[str, ...] = ()
     """The workunits of everything that it has uploaded since then; their subtasks are reissued."""
     for_good: bool = True
+    """Whether the host is banned. Otherwise it is quarantined."""
 
 
 class EvaluationWanted(Event, frozen=True, tag="evaluation_wanted"):
@@ -270,6 +282,7 @@ class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
     samples: Int
     loss: float
     evaluation_s: float
+    """Seconds that the evaluation took."""
     metrics: dict[str, float] = {}
     """Metric's name → its value."""
 
@@ -301,7 +314,10 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
-    """After a collapse or a conviction, `version` is the good version `to` plus the later updates that were kept."""
+    """After a collapse or a conviction, the job went back to version `to` and applied later updates again, except some.
+
+    The result is `version`.
+    """
 
     version: Int
     to: Int
@@ -323,15 +339,15 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
         return f"rolled_back:{self.collapsed}{self.host and ':' + self.host}"
 
     def undoes(self, version: int) -> bool:
-        """Return whether the rollback undid a version, so that it no longer counts."""
+        """Return whether the rollback replaced a version, so that its evaluations no longer count."""
         return self.to < version < self.version
 
     def overtakes(self, version: int) -> bool:
-        """Return whether work based on a version is dropped, because that version contains a dropped update."""
+        """Return whether uploads that started from a version are dropped, because it contains a dropped update."""
         return min(self.dropped, default=self.to + 1) <= version < self.version
 
     def overtaken(self, workunits: Mapping[str, WorkunitName]) -> list[str]:
-        """Return the workunits whose base version contains a dropped update."""
+        """Return the names of the workunits whose base version contains a dropped update, from a dict by name."""
         return [workunit for workunit, name in workunits.items() if self.overtakes(name.base_version)]
 
 
@@ -345,12 +361,12 @@ class StopDecided(Event, frozen=True, tag="stop_decided"):
 
 
 class StoreRestored(Event, frozen=True, tag="store_restored"):
-    """Recovery restores a store as `version`, above all earlier ones. Recorded before it is written."""
+    """Recovery restores a store as `version`, above all earlier ones. This is recorded before the store is written."""
 
     keyed_by: ClassVar = "store_restored", "version"
     version: Int
     folded_again: Int
-    """Updates that were folded again, after the snapshot that recovery started from."""
+    """Number of updates that were applied again, after the snapshot that recovery started from."""
     twice: Int = 0
     """Updates in that snapshot without a row. Their hosts may upload them again, and they are then applied twice."""
     lost: Int | None = None
@@ -367,10 +383,12 @@ class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
 
 
 class FilesChecked(Event, frozen=True, tag="files_checked"):
-    """After a reboot, the store's weights and this many files were verified against their checksums."""
+    """After a reboot, the store's weights and the run's files were verified against their checksums."""
 
     boot: str
+    """The id of the boot."""
     files: Int
+    """Number of verified files."""
     damaged: str = ""
     """Names of the damaged files, which were removed: `params_v000012.h5 state_v000012.h5`."""
 

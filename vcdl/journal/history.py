@@ -51,25 +51,27 @@ _REMEMBERED = 1000
 
 @dataclass(frozen=True)
 class Timed(Generic[E]):
-    """An event, with its Unix time and active time."""
+    """An event with the time at which it was recorded."""
 
     time_s: float
     """Unix time."""
     wall_s: float
+    """Active seconds of the job at that time."""
     event: E
 
 
 @dataclass(frozen=True)
 class CreationContext:
-    """The state of the job when a workunit is created; the workunit's learning rate follows from it."""
+    """The state of the job when a workunit is created, from which the workunit's learning rate is computed."""
 
     active_clients: int
+    """Open workunits that a client has started."""
     open: int
     """Open workunits, including all that are created together."""
     made: int
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
-    """Subtasks that have to be retrained because their update was a lie."""
+    """Applied subtasks to be reissued: their update was a lie, was dropped with one, or covered only a part."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +93,21 @@ class LossSum:
 
 @dataclass
 class JobHistory:
-    """The state of a job by its journal: pass each event to `follow` in order, then read the fields."""
+    """The state of a job according to its journal: pass each event to `follow` in order, then read the fields.
+
+    The same events always give the same state.
+    """
 
     version: int = 0
     """The newest version of the weights that an update, a rollback or a restored store has made."""
     made: int = 0
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
-    """Subtasks whose update was a lie and that have not been reissued yet."""
+    """Applied subtasks still to be reissued: their update was a lie, was dropped with one, or covered only a part."""
     open: dict[str, WorkunitName] = field(default_factory=dict)
-    """Name → workunit, of those that were created and have not ended."""
+    """Name → its parts, for each workunit that was created and has not ended."""
     created: dict[str, WorkunitCreated] = field(default_factory=dict)
-    """The creation of each open workunit."""
+    """Name → the event that announced it, for each open workunit, oldest first."""
     trained: Counter[int] = field(default_factory=Counter)
     """Shard → its samples in all updates, over all epochs and passes."""
     at_work: set[str] = field(default_factory=set)
@@ -112,11 +117,11 @@ class JobHistory:
     bases: dict[int, int] = field(default_factory=dict)
     """Version → how many open workunits start from it."""
     published: dict[int, float] = field(default_factory=dict)
-    """Version → Unix time at which it was offered to clients: the newest, and those that open workunits may start from.
-    """
+    """Version → Unix time at which it was offered to clients, for those from which an open workunit may start."""
     applied_by_epoch: Counter[int] = field(default_factory=Counter)
-    """Number of subtasks with an applied update, by epoch."""
+    """Epoch → number of its subtasks with an applied update."""
     closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
+    """Epoch → the event that closed it: all its subtasks were applied."""
     epochs: list[EpochDetail] = field(default_factory=list)
     """Epochs that are closed and evaluated, in order."""
     best_epoch: EpochDetail | None = None
@@ -125,11 +130,11 @@ class JobHistory:
     monitor: Monitor = field(default_factory=Monitor)
     """The metric by which the job is judged."""
     train_losses: dict[int, LossSum] = field(default_factory=dict)
-    """Epoch that is not scored → the training losses that clients reported in it."""
+    """Epoch that is not in `epochs` yet → the training losses that clients reported in it."""
     wanted: dict[tuple[int, str], EvaluationWanted] = field(default_factory=dict)
     """(version, split) → an evaluation that was requested and is not done."""
     measured: dict[tuple[int, str], VersionEvaluated] = field(default_factory=dict)
-    """(version, split) → its evaluation; of validations only the newer ones, see `is_announced`."""
+    """(version, split) → its evaluation. Validations of versions far behind the newest scored epoch are removed."""
     totals: Totals = field(default_factory=Totals)
     sessions: int = 0
     """Number of sessions: how often a process started to drive the job."""
@@ -137,23 +142,27 @@ class JobHistory:
     """The pause that ended the last session, or None if there was none or the job has ended."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     stop: StopDecided | None = None
+    """The decision that ended the job, or None while updates are applied."""
     finished: bool = False
+    """Whether all evaluations after the job's end are done."""
     _is_told: bool = False
-    """Whether the journal names the monitor."""
+    """Whether the start of a session names the monitor. Otherwise the first evaluation decides."""
     _forgotten: int = -1
-    """The newest version whose validation is forgotten."""
+    """The newest version whose validation was removed from `measured`, or -1."""
     _shards: dict[int, set[int]] = field(default_factory=dict)
     """Epoch that is not closed → shards whose update was applied."""
     _open_attempts: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     """Subtask → its open workunits; more than one when a client that was given up may still upload."""
     _validations: dict[int, list[int]] = field(default_factory=dict)
-    """Epoch that is not scored → versions whose validation was announced for it."""
+    """Epoch that is not in `epochs` yet → versions whose validation was requested for it."""
     _missing: Counter[int] = field(default_factory=Counter)
     """Epoch → number of these versions that are not evaluated."""
     _earlier_s: float = 0.0
     """Active seconds of the sessions before this one."""
     _started_s: float | None = None
+    """Unix time at which the present session began, or None if the last one has ended."""
     _last_s: float = 0.0
+    """Unix time of the last event; 0 before the first one."""
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
@@ -217,7 +226,7 @@ class JobHistory:
         self._last_s = time_s
 
     def published_since(self, time_s: float) -> set[int]:
-        """Return the published versions that were the newest at a Unix time or later."""
+        """Return the versions that clients could be given as the newest at the Unix time `time_s` or later."""
         until_s = (*islice(self.published.values(), 1, None), math.inf)
         return {version for version, end_s in zip(self.published, until_s, strict=False) if end_s >= time_s}
 
@@ -232,11 +241,11 @@ class JobHistory:
         return self.wall_s_at(self._last_s)
 
     def wall_s_at(self, now_s: float) -> float:
-        """Return the active seconds at a Unix time, if the last session continued until then."""
+        """Return the active seconds of the job at a Unix time, as if an unended session continued until then."""
         return self._earlier_s + (now_s - self._started_s if self._started_s is not None else 0.0)
 
     def creation_context(self, together: int = 1) -> CreationContext:
-        """Return the context shared by `together` workunits that are created now."""
+        """Return the state of the job for workunits that are created now, `together` in number."""
         return CreationContext(len(self.at_work), len(self.open) + together, self.made, self.again)
 
     def is_applied(self, epoch: int, shard: int) -> bool:
@@ -244,7 +253,10 @@ class JobHistory:
         return epoch in self.closed or shard in self._shards.get(epoch, ())
 
     def end_of(self, epoch: int) -> int:
-        """Return the version at a closed epoch's end, or the one that a rollback replaced it with; 0 if not closed."""
+        """Return the version at an epoch's end, or 0 if the epoch is not closed.
+
+        If rollbacks undid that version, it is the version that the last of them made.
+        """
         closed = self.closed.get(epoch)
         version = closed.event.version if closed is not None else 0
         for rolled in self.rollbacks:
@@ -253,7 +265,7 @@ class JobHistory:
         return version
 
     def is_announced(self, version: int, split: str) -> bool:
-        """Return whether an evaluation is requested or done; validations of forgotten versions count as done."""
+        """Return whether an evaluation is requested or done, also if it is so old that it was removed here."""
         if split == VALIDATION and version <= self._forgotten:
             return True
         return (version, split) in self.wanted or (version, split) in self.measured
@@ -275,6 +287,7 @@ class JobHistory:
     # -- workunits
 
     def _create(self, event: WorkunitCreated) -> None:
+        """Add a workunit to the open ones, and count its subtask if it is the first attempt."""
         name = WorkunitName.parse(event.workunit)
         self.created[event.workunit] = event
         self.open[event.workunit] = name
@@ -306,6 +319,7 @@ class JobHistory:
         self.published[version] = time_s
 
     def _apply(self, event: UpdateApplied) -> None:
+        """Count an applied update, and end all open workunits of its subtask."""
         name = self.open.get(event.workunit) or WorkunitName.parse(event.workunit)
         self.trained[name.shard] += event.samples
         self.version = max(self.version, event.version)
@@ -320,7 +334,7 @@ class JobHistory:
             self._end(workunit)  # uploads of other attempts will be superseded
 
     def _roll_back(self, event: RolledBack) -> None:
-        """Mark open workunits that started from undone weights as ended."""
+        """Apply a rollback: end the open workunits that started from weights with a dropped update."""
         self.version = max(self.version, event.version)
         self.rollbacks.append(event)
         self.again += len(event.again)
@@ -335,6 +349,7 @@ class JobHistory:
             self.monitor, self._is_told = monitor, True
 
     def _announce(self, event: EvaluationWanted) -> None:
+        """Record a requested evaluation; its epoch is scored only once it is done."""
         if (event.version, event.split) in self.measured:
             return
         self.wanted[event.version, event.split] = event
@@ -343,6 +358,7 @@ class JobHistory:
             self._missing[event.epoch] += 1
 
     def _measure(self, event: VersionEvaluated) -> None:
+        """Record an evaluation, and score the epochs that waited for it."""
         if not self.measured and not self._is_told:
             self.monitor = Monitor.of_first(event)
         self.measured[event.version, event.split] = event
@@ -371,6 +387,7 @@ class JobHistory:
                 self.best_epoch = detail
 
     def _detail(self, epoch: int, wall_s: float, evaluations: list[VersionEvaluated]) -> EpochDetail:
+        """Return an epoch's score from the evaluations of its versions, and forget its sum of training losses."""
         values = [self.monitor.value(event) for event in evaluations]
         measures: dict[str, list[float]] = {}
         for event in evaluations:
@@ -387,7 +404,7 @@ class JobHistory:
         )
 
     def _forget(self, end: int) -> None:
-        """Forget evaluations of versions far behind the end of a scored epoch, some thousand at a time."""
+        """Remove validations of versions more than _REMEMBERED before the version `end`, some thousand at a time."""
         if len(self.measured) <= 2 * _REMEMBERED:
             return
         self._forgotten = max(self._forgotten, end - _REMEMBERED)

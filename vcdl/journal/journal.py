@@ -26,9 +26,10 @@ from vcdl.journal.rows import decode, encode
 # rows on a power cut.
 _WAL = "PRAGMA journal_mode = WAL"
 _SYNCHRONOUS = "PRAGMA synchronous = NORMAL"
-# Several processes may make a new journal at once: one transaction, as each is a wait for all others.
 _FORMAT = 1
-"""SQLite's user_version; 0 in journals that are older than it, and have the same tables."""
+"""SQLite's user_version. It is 0 in journals from before it was set; these have the same tables."""
+# Several processes may create a journal at once. All tables are created in one transaction, since the processes wait
+# for each other at every transaction.
 _TABLES = f"""
 BEGIN IMMEDIATE;
 PRAGMA user_version = {_FORMAT};
@@ -101,8 +102,9 @@ Clock = Callable[[], float]
 class Journal:
     """The event log of one job: events are appended once each and read in order.
 
-    Open it by `at`, `existing` or `read_only`. All methods except `close` raise JournalError if the journal cannot be
-    read or written, or if its file was deleted or replaced.
+    Of several events with the same key only the first is stored, so an event may be appended again after a kill. Open
+    the journal by `at`, `existing` or `read_only`. All methods except `close` raise JournalError if the journal cannot
+    be read or written, or if its file was deleted or replaced.
     """
 
     def __init__(self, place: Place, connection: sqlite3.Connection, clock: Clock | None, *, may_write: bool) -> None:
@@ -152,14 +154,17 @@ class Journal:
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """Open an existing journal read-only; a file without its table is an empty one. Raises JournalError."""
+        """Open an existing journal read-only; a file without tables counts as an empty journal. Raises JournalError."""
         with _map_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
             _check_format(connection, path)
         return cls(Place.of(path), connection, None, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
-        """Append events in one transaction, except those whose key is there already. Raises JournalError."""
+        """Append events in one transaction, except those whose key is already in the journal. Raises JournalError.
+
+        `time_s` is the time of all these events; by default it is the journal's time now.
+        """
         now_s = self.now_s() if time_s is None else time_s
         rows = [(now_s, event.kind, event.key, encode(event)) for event in events]
         if not rows:
@@ -170,14 +175,14 @@ class Journal:
 
     @property
     def clock(self) -> Clock:
-        """The clock by which events are timed; it outlives the connection. Raises JournalError."""
+        """The clock by which events are timed. It may be called after the journal was closed. Raises JournalError."""
         if self._clock is None:
             with _map_errors(self._path):
                 self._clock = (load_or_create_clock if self._may_write else seen_clock)(self._connection).now_s
         return self._clock
 
     def detect_reboot(self) -> str:
-        """Return this boot's id if events were written before it, else "". Raises JournalError."""
+        """Return this boot's id if the machine rebooted since the journal was created, else "". Raises JournalError."""
         with _map_errors(self._path):
             return detect_reboot(self._connection)
 
@@ -199,9 +204,9 @@ class Journal:
         """Yield events in order.
 
         Args:
-            after_id: Only events with a higher id.
-            kinds: Only events of these kinds; empty: of all.
-            at_once: Rows that are read at a time.
+            after_id: Yield only events with a higher id.
+            kinds: Yield only events of these kinds; if empty, of all kinds.
+            at_once: Number of rows that each query reads.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -243,8 +248,13 @@ class Journal:
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
         """Store a state computed from the events up to `last_id` in the journal's own file.
 
-        A copy, a restored backup or a deletion of the journal thus includes the state. A state of later events that is
-        stored already is kept.
+        A stored state of the same name is replaced, unless it has the same form and contains as many or more events.
+
+        Args:
+            name: The name of the state.
+            form: Identifies code and settings that computed the state; `load_state` requires the same.
+            last_id: The id of the last event in the state.
+            state: The packed state.
 
         Raises:
             JournalError: The journal cannot be written.
@@ -270,10 +280,11 @@ class Journal:
         return self._may_write
 
     def load_state(self, name: str, form: str) -> tuple[int, bytes] | None:
-        """Return the newest stored state of a name and form, with the id of its last event.
+        """Return the id of the last event in a stored state, and the packed state.
 
         Returns:
-            None if there is none, or if it belongs to another journal than this one.
+            None if no state of this name and form is stored, or if its last event is not in this journal (such as after
+            a copy of an older journal was restored).
 
         Raises:
             JournalError: The journal cannot be read.
@@ -289,6 +300,7 @@ class Journal:
         return (last_id, state) if isinstance(state, bytes) else None
 
     def _read(self, after_id: int, limit: int, kinds: Sequence[str] = ()) -> list[Recorded]:
+        """Return at most `limit` events (-1: all) with an id above `after_id`, of the given kinds or of all."""
         self._check_place()
         with _map_errors(self._path):
             # A process that creates a journal creates the file first, and the table a moment later.
@@ -310,7 +322,7 @@ class Journal:
             return _decode_row(*rows[0]) if rows else None
 
     def newest(self, kind: str, limit: int) -> list[Recorded]:
-        """Return the last events of a kind, the newest first. Raises JournalError."""
+        """Return the last `limit` events of a kind, the newest first. Raises JournalError."""
         with _map_errors(self._path):
             return [_decode_row(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
 
@@ -356,7 +368,13 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _in_order(after_id: int, page: list[Recorded]) -> list[Recorded]:
-    """Return a page of rows after checking that ids increase: a damaged file may lead in circles."""
+    """Return a page of rows unchanged, after checking that ids increase from `after_id` on.
+
+    In a damaged file they may not, and a reader would then loop forever.
+
+    Raises:
+        ValueError: They do not.
+    """
     for recorded in page:
         if recorded.id <= after_id:
             raise ValueError(f"row {recorded.id} comes after row {after_id}")
@@ -377,6 +395,7 @@ def _digest(rows: Sequence[tuple[object, ...]]) -> str | None:
 
 @contextmanager
 def _map_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors and those of decoding as JournalError, or JournalUnavailable if a retry may succeed."""
     try:
         yield
     except (sqlite3.Error, *_NO_FIELDS) as error:

@@ -24,7 +24,7 @@ from vcdl.journal.reader_state import load_reader_state, save_reader_state
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py", "errors/refusal.py")
-"""The code that determines the states of this package."""
+"""Files and folders of vcdl whose code determines every state; a change in them invalidates all stored states."""
 EVENTS = 10_000
 """Events after which a state is saved again: applying that many takes a tenth of a second."""
 _BYTES_OF_AN_EVENT = 200
@@ -32,7 +32,7 @@ _BYTES_OF_AN_EVENT = 200
 
 
 class Folding(Protocol):
-    """A state that depends only on a journal's events: a dataclass of plain fields."""
+    """A state that depends only on a journal's events: a dataclass whose fields msgspec can encode."""
 
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event."""
@@ -43,9 +43,10 @@ F = TypeVar("F", bound=Folding)
 
 
 class KeptState(Generic[F]):
-    """A state and the id of its last event.
+    """A computed state and the id of the last event that was applied to it.
 
-    It is loaded from the cache, advanced to the journal's end, and saved again.
+    Call `load` to start from the stored state, `advance` to apply the events since, and `save` to store it again. A
+    kill between these loses nothing, as the events are applied again.
     """
 
     def __init__(
@@ -61,12 +62,13 @@ class KeptState(Generic[F]):
         """Prepare the state; `load` reads the cache.
 
         Args:
-            journal: The events to fold.
+            journal: The journal with the events.
             name: The name under which the state is stored.
             new: The state before the first event.
-            settings: What the state depends on apart from events; a changed value invalidates the cache.
+            settings: Text of everything that the state depends on apart from events; a change invalidates the cache.
             code: Files and folders of the package that compute the state; a change in them invalidates the cache.
-            without: Read stored deques of this maximum length as empty, and do not store the state again.
+            without: Load deques with this maximum length as empty, to save memory. Such a state is incomplete, so it is
+                never saved. None: load everything.
         """
         self._without = without
         self.state = new
@@ -80,7 +82,7 @@ class KeptState(Generic[F]):
         self._wait = EVENTS
 
     def load(self) -> Self:
-        """Start from the stored state if it is usable.
+        """Replace the state by the stored one if that is usable; return self.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -111,8 +113,8 @@ class KeptState(Generic[F]):
         """Apply the journal's new events, and return the state.
 
         Args:
-            noted: Called with each new event once it is applied.
-            save: Whether to save the state for the next reader if many events were new.
+            noted: Called with each new event after it was applied; the result is ignored.
+            save: Whether to store the state for the next reader if many events are new since it was last stored.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -125,7 +127,10 @@ class KeptState(Generic[F]):
         return self.state
 
     def save(self, *, at_once: bool = False) -> bool:
-        """Save the state if many events are new, or `at_once`; return whether it was saved.
+        """Store the state if many events are new since it was last stored; return whether it was stored.
+
+        Args:
+            at_once: Store it if even one event is new.
 
         Raises:
             JournalError: The journal cannot be written.
@@ -145,7 +150,7 @@ class KeptState(Generic[F]):
 
 
 def kept_history(journal: Journal) -> KeptState[JobHistory]:
-    """Return the history of a job, starting from the cache.
+    """Return the history of a job as last stored in its journal; `advance` applies the events since.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -154,7 +159,12 @@ def kept_history(journal: Journal) -> KeptState[JobHistory]:
 
 
 def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
-    """Store the history of a job that the caller has computed up to `last_id`.
+    """Store the history of a job in its journal, so that later readers do not apply its events again.
+
+    Args:
+        journal: The journal.
+        history: The history.
+        last_id: The id of the last event in the history.
 
     Raises:
         JournalError: The journal cannot be written.
@@ -165,13 +175,14 @@ def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
 
 
 def _wait(packed: bytes) -> int:
+    """Return after how many new events a state of this size is stored again."""
     # A large state is saved less often, so that the time spent on saving stays proportional to the journal.
     return max(EVENTS, len(packed) // _BYTES_OF_AN_EVENT)
 
 
 @cache
 def _fingerprint(code: tuple[str, ...]) -> str:
-    """Return a hash of the code that computes a state: once the code changes, the stored state is meaningless."""
+    """Return a hash of code files and vcdl's version, which differs once the code that computes a state has changed."""
     # The hash includes the version, for an installation that has no sources to hash.
     digest = hashlib.sha256(__version__.encode())
     for name in code:

@@ -1,10 +1,10 @@
 """Find the updates that a version of the weights consists of, because rollbacks drop some.
 
-A version is complete when an event records its snapshot, and the journal had a row for each of its updates by then.
-Only from such a version (`bases`) can later ones be made exactly: a server that was killed between its fold and its row
-leaves an update in the weights without a row, which will be uploaded and folded once more. Completeness is found by
-counting: a version is the number of its updates, so a complete one has as many rows below it. If versions were skipped
-(by a restore or a rollback), the count restarts at the version that recovery made.
+A version is complete if an event records its snapshot, and the journal had a row for each of its updates by then. Only
+from such a version (`bases`) can later ones be computed exactly: a server that was killed after it applied an update
+and before it wrote the row leaves an update in the weights without a row. It will be uploaded and applied once more.
+Completeness is found by counting: a version is the number of its updates, so a complete one has as many rows below it.
+If versions were skipped (by a restore or a rollback), the count restarts at the version that recovery made.
 """
 
 from bisect import bisect_right
@@ -20,25 +20,26 @@ class Lineage:
     """The updates and the snapshot that the newest version consists of."""
 
     KINDS: ClassVar = (UpdateApplied, RolledBack, StoreRestored, RowsRewritten, EpochClosed, StopDecided)
-    """The events that it follows."""
+    """The kinds of events from which it is computed; others may be left out."""
 
     recorded: list[UpdateApplied] = field(default_factory=list)
-    """Every update that was ever applied."""
+    """Every update that was ever applied, ascending by version, including those that a rollback dropped."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """Complete version → number of its updates that are missing in its snapshot. An event records each of these
-    snapshots, after all its updates had a row. Other versions are rebuilt from these."""
+    """Complete version → number of its updates that another server overwrote. Other versions are rebuilt from the
+    snapshots of these."""
     _left_out: set[int] = field(default_factory=set)
+    """The versions of updates that a rollback dropped."""
     _made: int = 0
     """The newest version that recovery made: a rollback's, or that of a restored store."""
     _counted_from: int = 0
     """The version from which rows are counted, which is known to be complete."""
     _counted: int = 0
-    """Number of rows of later versions."""
+    """Number of rows for versions after that one."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
-        """Return the lineage of a sequence of events."""
+        """Return the lineage that follows from a journal's events, given in the journal's order."""
         lineage = cls()
         for event in events:
             lineage._follow(event)
@@ -69,6 +70,7 @@ class Lineage:
                 pass
 
     def _make(self, version: int, lost: int) -> None:
+        """Record that recovery made a version, which is complete, and count rows from it on."""
         self._made = self._counted_from = version
         self._counted = 0
         self.bases[version] = lost
@@ -84,9 +86,9 @@ class Lineage:
         return self._made > 0 and self._made == self.version
 
     def after(self, version: int) -> list[UpdateApplied]:
-        """Return the updates of the newest version that `version` does not contain, in order of application.
+        """Return the updates that lead from `version` to the newest version, in order of application.
 
-        The newest version must descend from `version`.
+        No rollback may have gone behind `version`: see `leads_on`.
         """
         return [update for update in self._rows(version, self.version) if update.version not in self._left_out]
 
@@ -98,7 +100,7 @@ class Lineage:
         return [update for update in self._rows(rolled.to, rolled.version) if update.version not in left_out]
 
     def base_of(self, version: int) -> int:
-        """Return the newest base up to a version."""
+        """Return the newest complete version that is not above `version`; at least 0, the initial weights."""
         # Version 0 is always a base, so there is one.
         return max(base for base in self.bases if base <= version)
 
@@ -111,9 +113,10 @@ class Lineage:
         return max(0, version - base - len(self._rows(base, version)))
 
     def leads_on(self, version: int) -> bool:
-        """Return whether the newest version descends from this one, so that no rollback went behind it."""
+        """Return whether the newest version was made from this one: no rollback went behind it."""
         return not any(rolled.undoes(version) for rolled in self.rollbacks)
 
     def _rows(self, after: int, up_to: int) -> list[UpdateApplied]:
+        """Return the recorded updates of the versions above `after` and up to `up_to`."""
         begin, end = (bisect_right(self.recorded, v, key=lambda update: update.version) for v in (after, up_to))
         return self.recorded[begin:end]

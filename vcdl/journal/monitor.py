@@ -24,22 +24,22 @@ class Monitor:
 
     @classmethod
     def of_session(cls, event: RunStarted) -> "Monitor | None":
-        """Return the monitor named by a session, or None in journals of older versions."""
+        """Return the monitor that the start of a session names, or None in journals of older versions of vcdl."""
         return cls(event.monitor, event.mode) if event.monitor else None
 
     @classmethod
     def of_first(cls, event: VersionEvaluated) -> "Monitor":
-        """Return the monitor of a journal that names none: accuracy, or the loss of a regression."""
+        """Return the monitor of a journal that names none: accuracy if its first evaluation has it, else the loss."""
         # Journals from before monitors were judged by one of these two, and must keep their best epoch.
         return cls() if ACCURACY in event.metrics else cls(LOSS, MIN)
 
     def value(self, event: VersionEvaluated) -> float:
-        """Return the monitor's value of a version, or NaN if it was not measured."""
+        """Return the value of the monitored metric in an evaluation, or NaN if the evaluation lacks it."""
         # A version that was measured before the monitor was chosen lacks it.
         return event.measures.get(self.name, math.nan)
 
     def score(self, value: float) -> float:
-        """Return a value oriented so that larger is better; NaN scores worst."""
+        """Return a value with its sign such that larger is better. NaN becomes −infinity, the worst score."""
         # Every comparison with NaN is false, so a maximum over scores would depend on their order.
         if math.isnan(value):
             return -math.inf

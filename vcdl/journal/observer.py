@@ -23,19 +23,28 @@ class RunObserver:
     """Base class of observers: override the hooks that you need. Runs call it through a ShieldedObserver."""
 
     def phase(self, text: str) -> None:
-        """Report a phase that the user waits for, such as "cutting the data into 50 shards"."""
+        """Report that a phase begins that the user waits for, such as "cutting the data into 50 shards"."""
 
     def waiting_for(self, why: str | None) -> None:
-        """Report that the run waits for a resource, and why, or that it continues (None). May be called repeatedly."""
+        """Report that the run waits for a resource, or that it does not wait. May be called often with the same text.
+
+        Args:
+            why: What it waits for, as a text for the user, or None if it does not wait.
+        """
 
     def begins(self, history: JobHistory) -> None:
         """Receive the job's history before the first call of `events`; the observer may keep it."""
 
     def events(self, events: Sequence[Recorded]) -> None:
-        """Receive new rows of the journal, in order; earlier rows of a resumed run are in `begins`."""
+        """Receive new events of the journal, in order. Events of earlier sessions are only in `begins`."""
 
     def tasks(self, running: Sequence[RunningTask], waiting: int) -> None:
-        """Receive the running tasks and the number of subtasks that wait for a client; several times a second."""
+        """Receive the tasks that clients are training. Called several times a second.
+
+        Args:
+            running: The running tasks.
+            waiting: Number of subtasks that wait for a client.
+        """
 
 
 class ShieldedObserver(RunObserver):

@@ -25,7 +25,7 @@ def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
     Args:
         kind: Its class.
         packed: What `pack` returned.
-        without: Return deques of this maximum length as empty.
+        without: Return deques with this maximum length as empty, to save memory. None: return everything.
 
     Raises:
         ValueError: The bytes are not such a state.
@@ -45,6 +45,7 @@ def copy_of(state: T) -> T:
 
 
 def _pack_deque(value: Any) -> Any:
+    """Encode a deque for msgspec as (maximum length, list of its items)."""
     # Store the maximum length, because without it a loaded deque would grow without bound.
     if isinstance(value, deque):
         return value.maxlen, list(value)
@@ -52,7 +53,12 @@ def _pack_deque(value: Any) -> Any:
 
 
 def _unpack(hint: Any, raw: Any, without: int | None = None) -> Any:
-    """Decode a value of a type that msgspec does not know.
+    """Decode a value of a type that msgspec does not know: a Counter or a deque.
+
+    Args:
+        hint: The type.
+        raw: The decoded MessagePack.
+        without: As for `unpack`.
 
     Raises:
         ValueError, TypeError: The value is not of that type.

@@ -18,14 +18,14 @@ rows."""
 
 @dataclass(frozen=True)
 class Place:
-    """A path, and the identity of the file that was there when it was opened."""
+    """A path, and the identity of the file at this path when the journal was opened."""
 
     path: Path
     _file: tuple[int, int] | None
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Return the place of the file that is there now."""
+        """Return a path with the identity of its present file."""
         return cls(path, _file_at(path))
 
     def check(self, connection: sqlite3.Connection, *, may_write: bool) -> None:
@@ -33,10 +33,11 @@ class Place:
 
         Args:
             connection: The open database, which can still read a deleted file's whole content.
-            may_write: Whether a deleted file may be restored from the connection.
+            may_write: Whether to write a deleted file again from the connection.
 
         Raises:
-            JournalError: The file is missing or was replaced; the message says whether it was restored.
+            JournalError: The file was deleted or replaced. The message says whether a deleted file was written
+                again; in any case the run must be resumed.
         """
         # Device and inode instead of a file lock: SQLite keeps writing into a deleted file without an error, and its
         # rows would be lost with the last descriptor.
@@ -80,13 +81,13 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 def _put_back(connection: sqlite3.Connection, path: Path) -> bool:
     """Write the whole journal to its path again; return False if that fails or another process created it first."""
-    # The name appears last and by a link, which fails if another process was faster. Until then no file has this name.
+    # Write under a temporary name first. The final name is a hard link, which fails if another process was faster.
     copy = temporary_name(path)
     try:
         copy.unlink(missing_ok=True)
         with closing(sqlite3.connect(copy)) as target:
             connection.backup(target)
-        for suffix in _BESIDE:  # of the deleted file
+        for suffix in _BESIDE:  # these belong to the deleted file
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         os.link(copy, path)
     except (OSError, sqlite3.Error):

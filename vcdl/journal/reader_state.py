@@ -1,4 +1,4 @@
-"""States folded by readers without permission to write the journal, in separate files next to it.
+"""Store states that readers without permission to write the journal have computed, in separate files next to it.
 
 A file contains a hash of the last event in its state. It is used only with a journal that has this event at this
 position: neither with an older copy that was restored, nor after events were appended to that copy.
@@ -13,7 +13,14 @@ from vcdl.journal.journal import Journal
 
 
 def save_reader_state(journal: Journal, name: str, form: str, last_id: int, state: bytes) -> None:
-    """Store a state for the next reader, if the folder may be written.
+    """Write a state to a file next to the journal, for the next reader. If the folder may not be written, do nothing.
+
+    Args:
+        journal: The journal.
+        name: The name of the state.
+        form: Identifies code and settings that computed it; `load_reader_state` requires the same.
+        last_id: The id of the last event in the state.
+        state: The packed state.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -26,10 +33,10 @@ def save_reader_state(journal: Journal, name: str, form: str, last_id: int, stat
 
 
 def load_reader_state(journal: Journal, name: str, form: str) -> tuple[int, bytes] | None:
-    """Return the state of a name and form that a reader has stored, with the id of its last event.
+    """Return the id of the last event in a state that a reader has stored, and the packed state.
 
     Returns:
-        None if there is none, or if it is damaged or belongs to another journal.
+        None if there is no such state, or if it is damaged, has another form, or belongs to another journal.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -47,4 +54,5 @@ def load_reader_state(journal: Journal, name: str, form: str) -> tuple[int, byte
 
 
 def _file(journal: Journal, name: str) -> Path:
+    """Return the path of the file with a state."""
     return journal.path.with_name(f"{journal.path.stem}.{name}.state")

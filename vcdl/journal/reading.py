@@ -18,7 +18,13 @@ _NOT_WRITABLE = frozenset(f"SQLITE_{code}" for code in _CLOSED.split())
 
 
 def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
-    """Open a connection that writes to the journal's folder only if that is permitted.
+    """Open a journal for reading, with or without permission to write its folder.
+
+    If a killed process of another user left rows in the log, a temporary copy is read, without events written later.
+
+    Args:
+        path: The journal's file.
+        timeout_s: Seconds to wait for the transaction of another process.
 
     Raises:
         sqlite3.Error, RunFolderError: The journal cannot be opened.
@@ -42,9 +48,10 @@ def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
 
 
 def _connect(path: Path, options: str, timeout_s: float) -> sqlite3.Connection:
+    """Open an SQLite file with the given URI options, and check that it can be read."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", timeout_s, uri=True)
     try:
-        connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # opened by the first statement only
+        connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # SQLite opens the file only now
     except sqlite3.Error:
         connection.close()
         raise

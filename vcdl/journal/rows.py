@@ -48,7 +48,12 @@ def _check_text(kind: str, fields: str) -> None:
 
 
 def _decode_as_json(kind: str, fields: str) -> Event:
-    """Decode a text that msgspec refuses: it is damaged, or has NaN or infinities."""
+    """Decode fields that msgspec refuses because they are damaged, or contain NaN or infinities.
+
+    Raises:
+        ValueError: The text is not JSON.
+        JournalError: The fields are not those of this kind of event.
+    """
     raw, event = json.loads(fields), KINDS[kind]
     if not isinstance(raw, dict):
         raise _damaged_error(kind, "they are not a JSON object")
@@ -66,6 +71,7 @@ def _decode_as_json(kind: str, fields: str) -> Event:
 
 
 def _unknown(kind: str, why: str) -> JournalError:
+    """Return the error for an event of another version of vcdl."""
     return JournalError(
         f"the journal holds an event {kind[:60]!r} that this version does not know ({why}): "
         "continue with the version of vcdl that started the run"
@@ -73,6 +79,7 @@ def _unknown(kind: str, why: str) -> JournalError:
 
 
 def _damaged_error(kind: str, why: object) -> JournalError:
+    """Return the error for an event with damaged fields."""
     return JournalError(
         f"the journal is damaged: the fields of an event {kind!r}: {str(why)[:200]}; restore a copy of the journal"
     )

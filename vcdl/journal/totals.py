@@ -45,13 +45,13 @@ class Totals:
     rate_highest: float = 0.0
     """The highest learning rate of a workunit, as a factor of the job's peak."""
     rate_trial: str = ""
-    """The result of trying learning rates before the job; empty in an older journal."""
+    """The result of trying learning rates before the job, as text; empty in an older journal."""
     applied: int = 0
     failed: int = 0
     refused: int = 0
     superseded: int = 0
     lost: int = 0
-    """Applied updates that another server had overwritten when the last epoch was closed."""
+    """Applied updates that another server had overwritten, as counted when the last epoch closed or the job ended."""
     samples_trained: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
@@ -61,9 +61,9 @@ class Totals:
     recent: deque[RecentUpdate] = field(default_factory=lambda: deque(maxlen=_RECENT_UPDATES))
     """The last updates, the newest last."""
     last_setback: WorkunitFailed | UpdateRefused | ResultRefused | None = None
-    """The last event for which a workunit had to be created again; None: there was none."""
+    """The last event after which a workunit had to be created again, or None without one."""
     evaluator_death: EvaluatorDied | None = None
-    """The last death of the evaluator since it evaluated something; None: there was none."""
+    """The last death of the evaluator, or None if it never died or has evaluated a version since."""
     changes: list[str] = field(default_factory=list)
     """The settings that were changed after the job began, each like `boinc.share=3`."""
 
@@ -72,7 +72,7 @@ class Totals:
 
         Args:
             event: The event.
-            wall_s: Active seconds at that moment.
+            wall_s: Active seconds of the job at its time.
         """
         match event:
             case RunStarted():

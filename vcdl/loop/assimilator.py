@@ -63,7 +63,7 @@ class _Believed:
 
 @dataclass
 class _Waiting:
-    """An upload with a valid header; its weights are checked while they are folded in."""
+    """An upload with a valid header that is to be applied. Its weights are checked while they are applied."""
 
     uploaded: Uploaded
     name: WorkunitName
@@ -76,7 +76,7 @@ class _Waiting:
     fold_s: float = 0.0
     """Seconds that this server worked on the upload."""
     ended_s: float = 0.0
-    """The time at which that work ended."""
+    """The journal's time at which that work ended."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
     """The reader of the upload's last fold, or None if the store had already applied the subtask."""
 
@@ -90,7 +90,11 @@ class _Waiting:
 
 
 class Assimilator:
-    """Folds the uploads of one run, and has a snapshot kept of each version that must be evaluated."""
+    """Checks and applies the uploads of one run, and keeps a snapshot of each version that must be evaluated.
+
+    Each upload is handled in this order: claim, check, store, journal row, `Results.done`. After a kill between two
+    steps it is claimed again, and the store applies no subtask twice.
+    """
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, snapshots: Snapshots, results: Results) -> None:
         self.check = run.upload_check(journal)
@@ -134,7 +138,10 @@ class Assimilator:
         return len(given_up) + len(uploads)
 
     def _batches(self, uploads: Sequence[Uploaded]) -> Iterator[Sequence[Uploaded]]:
-        """Yield batches of uploads that are checked and folded together; no batch has two uploads of one trust key."""
+        """Yield batches of at most _FOLDED_AT_ONCE uploads with different trust keys (`Trust.key_of`).
+
+        Apply each batch before asking for the next: its journal rows decide which of the next uploads are admitted.
+        """
         while uploads:
             batch: dict[str, Uploaded] = {}
             later = []
@@ -150,12 +157,11 @@ class Assimilator:
             uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
-        """Return whether to judge an upload later: it may be a stranger's, and its host may soon be recorded."""
+        """Return whether to judge an upload later, because the row that names its host may still be missing."""
         came_s = upload.received_s
         if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _SENT_ROW_WITHIN_S:
             return False
-        # A workunit that the journal never announced will not get a `workunit_sent` row either. It is judged
-        # immediately.
+        # A workunit that the journal never announced will not get a `workunit_sent` row either, so do not wait for one.
         return self._journal.find(WorkunitCreated.key_of(upload.workunit)) is not None
 
     def _own_uploads(self) -> Iterable[Uploaded]:
@@ -163,13 +169,18 @@ class Assimilator:
 
         Two servers may yield the same update. The store applies its subtask once.
         """
-        # A leading dot is a file that the evaluator still writes (vcdl.files.atomic).
+        # Skip names with a leading dot: the evaluator is still writing these files (vcdl.files.atomic).
         for path in self._run.folder.own_uploads.glob("[!.]*.h5"):
             with suppress(FileNotFoundError):  # another server has just folded it in
                 yield Uploaded(path.stem, path, path.stat().st_size)
 
     def _inspect(self, upload: Uploaded) -> _Waiting | None:
-        """Check an upload's header, and return what is known before its weights are read; None if it is refused."""
+        """Check an upload's header and decide how much it counts, before its weights are read.
+
+        Returns:
+            None if the header is invalid; the refusal is then recorded. An upload that is refused because of its host
+            is returned, because the store may have applied it already.
+        """
         try:
             header = self.check.read_header(upload.path, upload.workunit)
         except Refused as refused:
@@ -194,10 +205,15 @@ class Assimilator:
         )
 
     def _check_claims(self, header: UpdateHeader, admission: Admission, age_s: float | None) -> _Believed:
+        """Return a header's claims about the training, each None or empty if it is impossible.
+
+        `age_s` is the time since its workunit was created, in seconds; None if unknown.
+        """
         train_s = believed_train_s(header.train_s, age_s, admission.usual_train_s)
         return _Believed(train_s, believed_times_s(header.times_s, train_s, age_s), self._claims.loss(header.loss))
 
     def _fold(self, batch: list[_Waiting]) -> None:
+        """Apply a batch of uploads, or refuse or drop them, until none is left. Takes the restore lock each time."""
         while batch:
             # The lock is held until the rows are written: a restore in between would lose an update that the journal
             # then lists. With a `strong` store a server holds it exclusively, so that the journal has every earlier
@@ -208,7 +224,7 @@ class Assimilator:
             batch = [item for item in batch if item.uploaded.workunit not in done]
 
     def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
-        """Drop uploads that started from weights which a rollback has undone; return their workunits."""
+        """Record uploads that started from weights with a dropped update as superseded; return their workunits."""
         # Read them inside the lock: a rollback that is recorded later waits for these rows.
         rollbacks = self._trust.rollbacks()
         overtaken = [item for item in batch if any(rolled.overtakes(item.name.base_version) for rolled in rollbacks)]
@@ -231,7 +247,11 @@ class Assimilator:
             yield UpdateSuperseded(uploaded.workunit, uploaded.size_bytes, uploaded.host)
 
     def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
-        """Fold a batch up to a boundary, or refuse some of its uploads; return the finished workunits."""
+        """Apply a batch up to the next version that must be evaluated, or refuse some of its uploads.
+
+        Returns:
+            The workunits that are finished and recorded. Call again with the others.
+        """
         begun_s = self._journal.now_s()
         try:
             records = self._store.fold([self._as_fold(item) for item in batch], self._boundary)
@@ -256,7 +276,15 @@ class Assimilator:
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
     def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
-        """Refuse uploads of a batch, or reduce their weight; return the workunits of those refused."""
+        """Record the refusal of uploads, or reduce the weight of suspicious ones in place for the next try.
+
+        Args:
+            batch: The uploads that were to be applied together; the store has applied none.
+            refused: Workunit → the reason of its refusal.
+
+        Returns:
+            The refused workunits.
+        """
         done = []
         for item in batch:
             why = refused.get(item.uploaded.workunit)
@@ -274,6 +302,7 @@ class Assimilator:
         return done
 
     def _as_fold(self, item: _Waiting) -> Fold:
+        """Return the order to the store to apply an upload, which opens the upload only when it is needed."""
         # None also marks a subtask that the store had already applied: then `begin` is never called and nothing is
         # read.
         item.streamed, begin = None, partial(self._begin, item)
@@ -281,6 +310,11 @@ class Assimilator:
         return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, begin, weight)
 
     def _begin(self, item: _Waiting, staleness: int) -> Change:
+        """Open an upload to be applied now, or return a change that refuses it.
+
+        The store calls this if it has not applied the subtask yet. `staleness` is negative if the upload's base version
+        is above the store's.
+        """
         name, header = item.name, item.header
         # Refused only now and not in `_inspect`: an upload that was folded before its server died must get its row,
         # even if its host was banned since.
@@ -320,12 +354,14 @@ class Assimilator:
         return item.streamed
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:
+        """Record a refusal, and mark the upload as done."""
         # The detail may quote what a hostile client sent. A row stays short, however long it was.
         reason, detail = refused.refusal.value, refused.detail[:500]
         host = self._trust.host_of(upload)
         self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes, host))
 
     def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
+        """Record an outcome's events, then mark it as done and delete its upload."""
         # The order of decision 004: the grid keeps a result until the journal has it. After a kill before `done` it is
         # claimed again, and its row is found by key. The server's own upload is deleted last for the same reason.
         self._journal.append(*events)
@@ -361,6 +397,7 @@ def _losses_of(journal: Journal) -> list[float]:
 
 
 def _applied_event(item: _Waiting, record: Applied) -> UpdateApplied:
+    """Return the journal row of an upload, from the store's record and the upload's header."""
     header = item.header
     return UpdateApplied(
         workunit=item.uploaded.workunit,

@@ -21,7 +21,8 @@ from vcdl.wire.workunit import WorkunitName
 def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
     """Check the store, snapshots and kept uploads of a run once after each reboot, and remove damaged files.
 
-    The run then treats a removed file like one that somebody deleted: it replaces it, or continues without it.
+    Removed files are replaced later, or the run continues without them. Without a reboot since the last check, nothing
+    is read.
 
     Raises:
         StoreLost: The store is damaged.
@@ -48,7 +49,7 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
 
 
 def _snapshots(run: Run) -> dict[Path, bool]:
-    """Return each snapshot with whether its file is whole."""
+    """Return the path of each snapshot's weights and state, with True if the file is undamaged."""
     folder, size = run.folder, run.layout.size
     # The rule's state follows the weights in the store, and has its own file on disk (decision 010).
     versions, beside = folder.snapshot_versions(), run.state.size(size) - size
@@ -58,7 +59,10 @@ def _snapshots(run: Run) -> dict[Path, bool]:
 
 
 def _verify_kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
-    """Return each kept upload with whether its weights match its journal row; skip rows without a checksum."""
+    """Return the path of each kept upload, with True if its weights have the checksum of its journal row.
+
+    Uploads without such a row or checksum are left out.
+    """
     found: dict[Path, bool] = {}
     for path, version in run.folder.versions_of_kept_uploads():
         workunit = path.stem.partition("_")[2]

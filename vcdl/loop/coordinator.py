@@ -3,9 +3,9 @@
 The state depends on the journal's events only, and the next actions depend on the state only. So a job is resumed by
 applying its journal again. An action that was carried out shows as an event; an action that was lost is returned again.
 
-`rolling`: a subtask is created only when the grid runs low, from the newest weights. The next epoch may start before
-the last subtasks of this epoch are applied. `epoch` (the paper's): all subtasks of an epoch start from the weights that
-the previous epoch ended with.
+`pacing: rolling` creates a subtask only when the grid runs low, from the newest weights. The next epoch may start
+before the last subtasks of this epoch are applied. With `pacing: epoch` (the paper's), all subtasks of an epoch start
+from the weights that the previous epoch ended with.
 """
 
 import math
@@ -74,12 +74,16 @@ Action = Create | CloseEpoch | Evaluate | EvaluateNewest | Publish | RollBack | 
 
 
 class Coordinator:
-    """Applies a job's events and returns the actions that are due."""
+    """Decides the next actions of a job from its state, which follows from the job's events.
+
+    It carries out nothing itself: the same state gives the same actions until their events are applied.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.state = JobState.of(plan)
-        """The whole state, which follows from the job's events. Calls of the coordinator keep nothing else."""
+        """The whole state, which follows from the job's events. The coordinator remembers nothing else between
+        calls."""
 
     @property
     def history(self) -> JobHistory:
@@ -89,11 +93,11 @@ class Coordinator:
     def actions(self, now_s: float, target_open_workunits: int) -> list[Action]:
         """Return the actions to take now.
 
-        Validations come before the end of their epoch, so that a reader of a closed epoch knows which of its versions
-        are evaluated.
+        Carry them out in order, apply their events, and call this again until the list is empty. Validations come
+        before the end of their epoch, so that a reader of a closed epoch knows which of its versions are evaluated.
 
         Args:
-            now_s: The time.
+            now_s: The journal's time, in seconds.
             target_open_workunits: Number of workunits that the grid wants unsent or running.
         """
         history = self.history
@@ -122,7 +126,7 @@ class Coordinator:
 
     @property
     def versions_in_use(self) -> set[int]:
-        """Versions whose snapshots must be kept."""
+        """Versions whose snapshots must not be deleted, besides `versions_to_fold_again_with`."""
         history = self.history
         # Each of these is read later: by open workunits, by evaluations, when the store is restored, by a rollback, or
         # by the export of the best epoch. A version in none of these sets is removed.
@@ -144,7 +148,7 @@ class Coordinator:
 
     @property
     def going_back(self) -> RollBack | TakeBack | None:
-        """The rollback or take-back that is due, or None."""
+        """The rollback that is due, or None: after a collapse (RollBack), or to remove a liar's updates (TakeBack)."""
         return self.state.trust.due(self.state.covered)
 
     @property
@@ -159,13 +163,13 @@ class Coordinator:
         return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()
 
     def slots_to_leave_free(self, slots: int) -> int:
-        """Return how many of `slots` slots the job leaves free during its ramp-up."""
+        """Return how many of the grid's `slots` the job does not use yet, because it begins with few and adds more."""
         return self._plan.slots_to_leave_free(slots, self.history.made)
 
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
-        """Return the factor of the peak learning rate for a workunit.
+        """Return the learning rate of a new workunit, as a factor of the job's peak.
 
-        The factor depends on the subtask's place in the order of creation, and on the numbers of active clients and
+        It depends on the subtask's place in the order of creation, and on the numbers of active clients and
         open workunits when this workunit was created. A retried subtask gets the place of the newest subtask, because a
         step of its original length would undo later progress. Subtasks that must be retrained because their updates
         were lies do not count towards the place, because that much of the job is still to be done. Once all epochs are
@@ -183,11 +187,12 @@ class Coordinator:
     # -- deciding
 
     def _final_evaluations(self, version: int) -> list[Action]:
+        """Return the evaluations of a job's result that were not requested yet."""
         splits = FINAL_SPLITS if self._plan.has_test else FINAL_SPLITS[:1]
         return [Evaluate(version, 0, split) for split in splits if not self.history.is_announced(version, split)]
 
     def _must_be_looked_at(self) -> bool:
-        """Return whether one more version must be evaluated, to distinguish a collapse from a fluctuation."""
+        """Return whether to evaluate the newest version now, as a recent score was bad and it is not evaluated yet."""
         if not self.state.trust.wants_measure_of(self.history.version):
             return False
         # Only one extra measurement at a time: the answer may make the next one unnecessary.
@@ -209,6 +214,7 @@ class Coordinator:
         return history.version > last and now_s - last_s >= publishing.every_s
 
     def _reason_to_stop(self, now_s: float) -> StopReason | None:
+        """Return why the training must end now, or None."""
         plan, history = self._plan, self.history
         best = history.best_epoch
         if self.state.tries.exhausted:
@@ -231,6 +237,7 @@ class Coordinator:
         return None
 
     def _epochs_to_close(self) -> list[Action]:
+        """Return the close of the next epoch if all its shards are applied, otherwise nothing."""
         # Close one at a time and in order, although epochs overlap: scores and patience are defined over the order of
         # epochs.
         epoch = len(self.history.closed) + 1
@@ -257,10 +264,12 @@ class Coordinator:
         return created
 
     def _may_begin(self, epoch: int) -> bool:
+        """Return whether subtasks of an epoch may be created now."""
         ahead = 1 if self._plan.rolling else 0  # rolling never runs more than one epoch ahead of a straggler
         return epoch <= self._plan.epochs and epoch <= len(self.history.closed) + 1 + ahead
 
     def _base_version(self, epoch: int) -> int | None:
+        """Return the version that subtasks of an epoch start from, or None for the newest."""
         return None if self._plan.rolling else self.history.end_of(epoch - 1)
 
 
@@ -276,5 +285,6 @@ class _Order:
 
 @lru_cache(maxsize=32)  # a few epochs of each open job: the order of 10 000 shards takes a millisecond
 def _order(seed: int, epoch: int, shards: int) -> _Order:
+    """Return the random order of an epoch's subtasks, which is the same at each call."""
     order = np.random.default_rng([seed, epoch]).permutation(shards)
     return _Order(tuple(order.tolist()), tuple(np.argsort(order).tolist()))

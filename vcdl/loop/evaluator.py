@@ -28,10 +28,13 @@ from vcdl.wire.weights import Vector, read_weights
 
 
 class Evaluator:
-    """Evaluates the versions that one job's journal asks for."""
+    """Evaluates the versions that one job's journal requests, and retrains drawn uploads while none is requested."""
 
     def __init__(self, run: Run, journal: Journal) -> None:
-        """Create an evaluator that follows `journal` and appends its results to it."""
+        """Load model and data, and follow the journal, to which results will be appended.
+
+        In a job for strangers, this also trains and writes the first reference update.
+        """
         from vcdl.client.compile import compile_model
 
         job, folder = run.job, run.folder
@@ -69,11 +72,11 @@ class Evaluator:
             self._leave_first_reference(self._reference)
 
     def run_once(self) -> int:
-        """Evaluate the requested versions; if none is requested, retrain an upload for verification for a limited time.
+        """Evaluate the requested versions; if none is requested, retrain a drawn upload for a time slice.
 
         Returns:
-            The number of versions evaluated; without any, a positive number if verification has reported or has more to
-                train.
+            The number of versions evaluated. Without any, a positive number if a retraining recorded a result or needs
+            further slices, so that the caller should not wait before the next call.
         """
         self._follow()
         wanted = list(self._history.wanted.values())
@@ -84,7 +87,7 @@ class Evaluator:
         return len(wanted) or (0 if self._verification is None else self._train_again(self._verification))
 
     def _train_again(self, verification: Verification) -> int:
-        """Retrain an upload for a limited time; return 0 if none is waiting."""
+        """Retrain an upload for a time slice, and record the result; return 0 if nothing is left to retrain."""
         events = verification.next_events()
         self._journal.append(*events)
         return len(events) or int(verification.is_busy)
@@ -99,6 +102,7 @@ class Evaluator:
         return self._history.finished
 
     def _follow(self) -> None:
+        """Apply the journal's new events to the history and to the verification."""
         # Both states, which were saved at different events, follow in one pass over the rows. Each skips the rows that
         # it has already applied.
         verification, last_id = self._verification, self._kept.last_id
@@ -121,7 +125,12 @@ class Evaluator:
         return self.evaluation(wanted, vector)
 
     def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
-        """Evaluate weights of shape (n,), which belong to the version that `wanted` names."""
+        """Evaluate a vector of weights, and return the event without recording it.
+
+        Args:
+            wanted: The request, which names the version and the split.
+            vector: The weights, shape (n,).
+        """
         begin_s = time.perf_counter()
         # Optimizer moments follow the model's weights in the vector; an evaluation does not need them.
         self._meter.set(vector[: self._layout.model.size])
@@ -148,7 +157,13 @@ class Evaluator:
 
 
 def _sample(count: int, samples: int | str, seed: int) -> Any:
-    """Return the same random part of the validation set at each call."""
+    """Return what to index the validation set with: a random part, the same at each call, or all of it.
+
+    Args:
+        count: Number of samples in the set.
+        samples: Number of samples to take; a text, or a number that is not below `count`, means all.
+        seed: The job's seed.
+    """
     if isinstance(samples, str) or samples >= count:
         return slice(None)
     # Sort them, so that a memory-mapped or encoded file is read front to back.

@@ -1,6 +1,7 @@
 """The contract between the loop and its execution backend: `Grid` runs workunits, `Results` returns their outcomes.
 
-Delivery is at least once: this process or the next one returns an outcome again until `done` was called for it.
+Delivery is at least once: an outcome is returned again, by this process or the next one, until `done` was called for
+it.
 """
 
 import time
@@ -16,7 +17,7 @@ from vcdl.run.staging import Staged, Uploaded
 
 @dataclass(frozen=True)
 class GaveUp:
-    """An outcome: the grid will return no upload for this workunit."""
+    """The outcome of a workunit for which the grid will return no upload."""
 
     workunit: str
     reason: str
@@ -34,8 +35,8 @@ class Results(ABC):
     def claim(self) -> Sequence[Outcome]:
         """Claim outcomes that are not `done` yet, for this caller alone, in order of arrival.
 
-        Until `done`, each call returns the same outcomes again, to this caller or, when its process has ended, to
-        another one. It must never return an outcome to two callers at the same time.
+        Until `done`, each call returns an outcome again: to this caller, or to another one once the process of this one
+        has ended. Implementations must never return an outcome to two callers at the same time.
 
         Raises:
             GridError: The outcomes cannot be read.
@@ -43,10 +44,10 @@ class Results(ABC):
 
     @abstractmethod
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Forget an outcome and delete its files; the store and the journal have it now.
+        """Forget an outcome and delete its files. Call it only after the store and the journal have the outcome.
 
         Args:
-            workunit: The outcome's workunit.
+            workunit: The name of the outcome's workunit.
             version: The version that its upload created, or None if it created none.
         """
 
@@ -64,18 +65,18 @@ class Grid(ABC):
 
     @abstractmethod
     def has(self, workunit: str) -> bool:
-        """Return whether the workunit was submitted and is not done."""
+        """Return whether the grid knows a workunit: it was submitted, and `done` was not called for it."""
 
     @abstractmethod
     def sent(self) -> list[WorkunitSent]:
-        """Return the workunits that clients started since the last call."""
+        """Return the events for workunits that clients started since the last call; each is returned once."""
 
     @abstractmethod
     def cancel(self, workunits: Collection[str]) -> None:
         """Cancel workunits whose results are no longer wanted; a result may still arrive."""
 
     def refresh(self) -> None:
-        """Update the demand of clients, and do work that has become due.
+        """Do work of the grid that has become due. It is called at the start of each step and after each action.
 
         Raises:
             GridError: The grid cannot be reached.
@@ -84,17 +85,20 @@ class Grid(ABC):
 
     @abstractmethod
     def target_open_workunits(self) -> int:
-        """Return how many workunits to keep unsent or running, so that no client waits. It is free of side effects."""
+        """Return how many workunits should be open (unsent or running), so that no client waits. No side effects."""
 
     def slots(self) -> int | None:
-        """Return what `target_open_workunits` were without lost workers, or None if a job may not leave slots free."""
+        """Return how many open workunits the grid would want if all its workers were there.
+
+        During its ramp-up a job leaves a part of these free. None means that it uses all slots from the start.
+        """
         return None
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Give late subtasks to further clients.
+        """Send subtasks that take unusually long (vcdl.loop.lateness) to a second client, too.
 
         Args:
-            queue_empty: Whether no other subtask waits for a client.
+            queue_empty: Whether no other subtask waits for a client, so that more subtasks count as late.
 
         Raises:
             GridError: The grid cannot be reached.
@@ -102,7 +106,11 @@ class Grid(ABC):
         return
 
     def publish(self, version: int, params: Path) -> None:
-        """Offer the newest weights to clients that start a workunit from now on.
+        """Offer the newest weights to clients, which may start from them instead of their workunit's base version.
+
+        Args:
+            version: Their version.
+            params: Their file.
 
         Raises:
             GridError: The grid refused the file.
@@ -127,10 +135,10 @@ class Grid(ABC):
 
 
 class DrivenGrid(Grid, Results):
-    """A grid that the run's own process drives (vcdl.local.run.run_over), from one thread."""
+    """A grid that the run's own process drives (vcdl.local.run.run_over). All methods are called from one thread."""
 
     shortage: Exception | None = None
-    """Why no workunit is handed out now, or None if workunits are handed out."""
+    """The reason why no workunit can be given to clients now, such as a full disk; otherwise None."""
 
     def start(self) -> None:
         """Adopt the workunits of an earlier process. It is called while the data is still being cut into shards.
@@ -158,10 +166,10 @@ class DrivenGrid(Grid, Results):
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """Return the workunits whose upload is no longer where parameter servers claim it.
+        """Return those of the given workunits whose upload has left the folder from which parameter servers claim.
 
-        Such an upload was applied and journaled, or it was deleted. A grid whose uploads are claimed by the run's own
-        process returns none.
+        Such an upload was applied and recorded, or a user deleted it. If the run's own process claims uploads, none is
+        returned.
         """
         return set()
 

@@ -1,4 +1,4 @@
-"""The coordinator's state: it depends only on a job's events and its plan. No I/O, no clock.
+"""The coordinator's state, computed from a job's events and its plan only, without I/O and clock.
 
 vcdl.journal.packing can store it, so that a job resumes without reading its whole journal again.
 """
@@ -41,21 +41,21 @@ failed at a subtask. Otherwise a subtask that always fails there would be retrie
 
 @dataclass
 class Tries:
-    """The attempts at subtasks that are not applied yet."""
+    """The attempts at subtasks that are not applied yet. A subtask is (epoch, shard)."""
 
     last: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtask → its last attempt, for each subtask that was created."""
     waiting: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtask → the number of its next attempt, for subtasks that wait for a retry, in order."""
     failed: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
-    """Subtask → its failed tries by host, or by workunit if hosts cannot be distinguished."""
+    """Subtask → host → number of its failures; if hosts are not distinguished, by workunit instead of host."""
     again: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Subtask → the number of its retraining. These subtasks were applied and are trained again, because their update
-    was a lie or covered only a part."""
+    """Subtask → how often it was reissued, for subtasks that were applied and are now trained again, because their
+    update was a lie, was dropped with one, or covered only a part."""
     own_in_a_row: int = 0
     """Number of updates that the server trained itself since the last one from a host."""
     exhausted: bool = False
-    """Whether a subtask has failed as often as allowed."""
+    """Whether a subtask has failed as often as allowed, which ends the job."""
 
     def record_created(self, name: WorkunitName) -> None:
         """Record that an attempt was created.
@@ -70,12 +70,12 @@ class Tries:
             del self.waiting[subtask]
 
     def record_applied(self, name: WorkunitName) -> None:
-        """Record that a subtask needs no more attempts."""
+        """Forget the attempts at a subtask, because its update was applied."""
         for of_subtasks in (self.last, self.waiting, self.failed, self.again):
             of_subtasks.pop((name.epoch, name.shard), None)
 
     def make_again(self, name: WorkunitName) -> None:
-        """Plan to retrain a subtask whose update was a lie or partial; it may fail as often as a new one."""
+        """Plan to train an applied subtask again; its earlier failures do not count."""
         subtask = name.epoch, name.shard
         self.last[subtask] = name.attempt
         self.again[subtask], self.waiting[subtask] = name.turn + 1, name.next_turn
@@ -83,14 +83,14 @@ class Tries:
     def plan_retry(
         self, name: WorkunitName, failed: str | None, trust: JobTrust, open_workunits: Container[str], allowed: float
     ) -> None:
-        """Plan the next attempt at a subtask whose open attempt failed or was cancelled, unless its tries are used up.
+        """Plan the next attempt at a subtask after a failed or cancelled one, or set `exhausted` if no try is left.
 
         Args:
             name: The attempt.
-            failed: The host that failed; None for a cancelled attempt.
-            trust: Decides whose failure counts as a try, and knows the hosts.
-            open_workunits: The workunits that are open.
-            allowed: Tries after which the job ends.
+            failed: The host that failed; None for a cancelled attempt, which does not count.
+            trust: Decides which hosts' failures count, and knows the hosts at work.
+            open_workunits: The names of the open workunits.
+            allowed: Number of failures at the subtask that ends the job; those of one host count once.
         """
         subtask = name.epoch, name.shard
         if failed is not None:
@@ -106,7 +106,10 @@ class Tries:
             self.waiting[subtask] = attempt_after(name.attempt)
 
     def reopen(self, history: JobHistory) -> None:
-        """Retry every subtask that was started and not applied, with its full number of tries."""
+        """Plan to retry every subtask that was created and is not applied, after the job ended without tries left.
+
+        Earlier failures no longer count.
+        """
         self.exhausted, self.own_in_a_row = False, 0
         self.failed.clear()
         self.waiting = {
@@ -125,12 +128,12 @@ class JobState:
     history: JobHistory = field(default_factory=JobHistory)
     tries: Tries = field(default_factory=Tries)
     due: dict[int, int] = field(default_factory=dict)
-    """Version → epoch, for validations that are due and not announced yet."""
+    """Version → epoch, for validations that must be requested and are not in the journal yet."""
     bases: dict[int, int] = field(default_factory=dict)
-    """Version → the version its client started from, for the updates since `covered`."""
+    """Version above `covered` → the version that its client started from. Empty if neither rule nor codec needs it."""
     covered: int = 0
-    """The version from which updates may have to be folded again: the end of the last closed epoch, or the second-last
-    good version."""
+    """The version after which updates may have to be applied again, so that their uploads are kept: the end of the last
+    closed epoch or, if the job may roll back, the end of the last good epoch but one."""
     taken: dict[int, dict[int, int]] = field(default_factory=dict)
     """Epoch → shard → the mark of the applied upload, for the last epochs. Only kept if hosts keep the residuals of
     their uploads."""
@@ -140,7 +143,7 @@ class JobState:
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
-        """Return the state before the first event."""
+        """Return the state of a job before its first event."""
         following = Following(**{name: getattr(plan, name) for name in Following.__dataclass_fields__})
         return cls(following, JobTrust.of(plan.trust, plan.shards, plan.monitor))
 
@@ -182,6 +185,7 @@ class JobState:
             self._cover()
 
     def _follow_workunits(self, event: Event) -> None:
+        """Apply an event of a single workunit to the attempts at its subtask."""
         match event:
             case WorkunitCreated():
                 self.tries.record_created(WorkunitName.parse(event.workunit))
@@ -216,6 +220,7 @@ class JobState:
     # -- called before the history has the event
 
     def _record_applied(self, event: UpdateApplied) -> None:
+        """Apply an applied update: its subtask needs no more attempts, except for the missing part of a partial one."""
         name = self.history.open.get(event.workunit) or WorkunitName.parse(event.workunit)
         # Without these snapshots the store cannot be restored: the rule, or a codec of differences, needs the weights
         # that the client started from.
@@ -237,6 +242,7 @@ class JobState:
             self._want_validation(event.version, 0 if name.turn else name.epoch)
 
     def _plan_retry(self, workunit: str, failed: str | None = None) -> None:
+        """Plan the next attempt after an open one has ended; `failed` is the host to blame, or None."""
         name = self.history.open.get(workunit)
         # An attempt that is not open has already been handled: two rows may record the same end, as after a kill. The
         # server's own attempt never uses up a try of hosts.
@@ -251,7 +257,7 @@ class JobState:
         )
 
     def _record_rollback(self, event: RolledBack) -> None:
-        """Plan to retry workunits that started from undone weights, without counting a try."""
+        """Apply a rollback: plan retries, without counting a try, and validate the version that it made."""
         for workunit in event.overtaken(self.history.open):
             self._plan_retry(workunit)
         for workunit in event.again:
@@ -265,13 +271,14 @@ class JobState:
         self.tries.make_again(name)
 
     def _want_validation(self, version: int, epoch: int) -> None:
-        """Announce a validation for the first epoch that wants it."""
+        """Mark a version as due for validation, unless it is due, requested or evaluated. Epoch 0 means none."""
         if version not in self.due and not self.history.is_announced(version, VALIDATION):
             self.due[version] = epoch
 
     # -- called after the history has the event
 
     def _cover(self) -> None:
+        """Update `covered`, and forget the bases of updates that will not be applied again."""
         history = self.history
         # The uploads up to this version are deleted, whichever version the job is rolled back to.
         covered = self.trust.covered(history.end_of(len(history.closed)), self.covered)

@@ -25,7 +25,7 @@ _SHARE = 0.1
 
 @dataclass(frozen=True)
 class Out:
-    """A subtask that hosts are training and none has uploaded."""
+    """A subtask that at least one host has got and none has uploaded."""
 
     workunit: str
     age_s: float
@@ -46,7 +46,15 @@ class Lateness:
 
     @classmethod
     def of(cls, turnarounds_s: Sequence[float], late_after: float = LATE_AFTER) -> "Lateness | None":
-        """Return the usual times from the job's last turnarounds, or None if there are too few."""
+        """Estimate the usual times of a job.
+
+        Args:
+            turnarounds_s: Seconds from sending to upload of the last subtasks.
+            late_after: `pacing > late_after`.
+
+        Returns:
+            None if there are too few turnarounds.
+        """
         if len(turnarounds_s) < _NEEDED:
             return None
         in_order = sorted(turnarounds_s)
@@ -64,11 +72,16 @@ class Lateness:
         return max(_LEAST_S, self.late_after * (self.median_s if queue_empty else self.tail_s))
 
     def deadline_s(self, least_s: float, most_s: float) -> float:
-        """Return the deadline of new subtasks, within a job's bounds."""
+        """Return the deadline of new subtasks in seconds, at least `least_s` and at most `most_s`."""
         return min(most_s, max(least_s, _DEADLINE * self.tail_s))
 
     def late(self, out: Collection[Out], *, queue_empty: bool) -> list[Out]:
-        """Return the subtasks that a second host should train, oldest first."""
+        """Return the subtasks that another host should train too, oldest first.
+
+        Args:
+            out: All subtasks that hosts have got and not uploaded.
+            queue_empty: Whether no other subtask waits for a host. If not, only the slowest tenth at most is returned.
+        """
         after_s = self.late_after_s(queue_empty=queue_empty)
         late = sorted((one for one in out if one.age_s > after_s), key=lambda one: (-one.age_s, one.workunit))
         # A whole fleet may look late at the same time, for example after an outage. Copies of everything would double
@@ -77,7 +90,7 @@ class Lateness:
 
 
 class Turnarounds:
-    """The last turnarounds of a job, by host."""
+    """The last MEASURED turnarounds of a job with their hosts, from which lateness is estimated."""
 
     def __init__(self, late_after: float = LATE_AFTER, known: Iterable[tuple[str, float]] = ()) -> None:
         """Start from known turnarounds.
@@ -99,7 +112,7 @@ class Turnarounds:
         return Lateness.of([took_s for _, took_s in self._last], self._late_after)
 
     def usual_s(self, hosts: Iterable[str]) -> dict[str, float | None]:
-        """Return the mean turnaround of each of these hosts, or None if it is unknown."""
+        """Return each of the given hosts with its mean turnaround in seconds, or None if it has none yet."""
         took_s: dict[str, list[float]] = defaultdict(list)
         for host, seconds in self._last:
             took_s[host].append(seconds)
@@ -107,13 +120,13 @@ class Turnarounds:
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
-    """Return the hosts that usually would have finished a subtask by now.
+    """Return the hosts that may get a copy of a late subtask: those whose usual turnaround is below the subtask's age.
 
-    If there are none, return those of unknown speed.
+    If there are none, return the hosts of unknown speed. Hosts that already got the subtask are left out.
 
     Args:
         one: The subtask.
-        usual_s: The hosts at work with their usual turnaround, None where it is unknown.
+        usual_s: Host at work → its usual turnaround in seconds, or None if unknown.
     """
     others = {host: took_s for host, took_s in usual_s.items() if host not in one.hosts}
     known = sorted(host for host, took_s in others.items() if took_s is not None and took_s < one.age_s)

@@ -28,7 +28,11 @@ from vcdl.stores import WeightStore
 
 
 class Loop:
-    """The coordinator, the work generator and, with `results`, a parameter server of one run. Not thread-safe."""
+    """Drives one run: call `start_or_resume` once, then `step` until `ended`, then `close`. Not thread-safe.
+
+    It contains the coordinator, the work generator and, if this process applies uploads itself, a parameter server. The
+    process may be killed at any moment; the next one continues from the journal and the store.
+    """
 
     def __init__(self, run: Run, plan: Plan, journal: Journal, store: WeightStore, grid: Grid) -> None:
         self.run = run
@@ -55,15 +59,15 @@ class Loop:
         observer: RunObserver | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """Open the loop of a run over a grid.
+        """Open journal and store of a run, and create its loop over a grid.
 
         Args:
             run: The run.
-            grid: Where subtasks are trained.
-            results: The outcomes that this process assimilates; None if parameter servers elsewhere do.
-            plan: Replaces the job's own plan.
-            observer: It is called for each event.
-            clock: A simulation's clock; None for the journal's.
+            grid: Runs the subtasks.
+            results: The outcomes that this process assimilates; None if other processes (parameter servers) do that.
+            plan: Used instead of the plan that follows from the job.
+            observer: Its hooks are called with events and phases; its exceptions are dropped.
+            clock: Returns a simulation's time in seconds; None for the journal's own clock.
 
         Raises:
             StoreError, JournalError: They cannot be opened.
@@ -84,7 +88,7 @@ class Loop:
     def start_or_resume(self) -> bool:
         """Read the journal, record a new session of the run, and repair the store.
 
-        A job that ended because a shard kept failing is reopened.
+        A job that ended because a subtask kept failing is reopened.
 
         Returns:
             False if the job is over and nothing is left to do.
@@ -108,7 +112,10 @@ class Loop:
         return True
 
     def begin_session(self, *, resumed: bool) -> None:
-        """Record that a process drives the run.
+        """Record in the journal that a process drives the run from now on.
+
+        Args:
+            resumed: Whether an earlier process did so before.
 
         Raises:
             JournalError: The journal cannot be written.
@@ -118,7 +125,7 @@ class Loop:
         self.follow()
 
     def follow(self) -> Sequence[Recorded]:
-        """Read the new rows of the journal and return them.
+        """Apply the journal's new events, pass them to the observer, and return them.
 
         Raises:
             JournalError: The journal cannot be read or written.
@@ -128,9 +135,9 @@ class Loop:
         return self._notify_observer(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
-        """Assimilate what has arrived, carry out the actions that are due, and return the new events.
+        """Assimilate the uploads that have arrived, carry out the actions that are due, and return the new events.
 
-        A store that lost its weights is restored by the next step.
+        If the store turns out to have lost its weights, nothing is returned, and the next step restores it.
 
         Raises:
             Unavailable: Something cannot be reached; the next step tries again.
@@ -168,10 +175,10 @@ class Loop:
         Raises:
             GridError, JournalError: The grid or the journal cannot be reached.
         """
-        # The row comes after the withdrawal: if the process is killed in between, the run counts as killed and can be
-        # resumed, too.
+        # The row comes after the withdrawal. If it is missing, because the process is killed in between or the disk is
+        # full, the run counts as killed, and can be resumed as well.
         self._grid.pause()
-        with suppress(JournalUnavailable):  # without a row the run will look killed, and can be resumed as well
+        with suppress(JournalUnavailable):
             self.journal.append(RunPaused(why))
         new = self.follow()
         with suppress(JournalUnavailable):
@@ -196,12 +203,12 @@ class Loop:
         return StopReason(stopped.reason) if self.coordinator.history.finished and stopped is not None else None
 
     def drop_weights(self) -> None:
-        """Remove the weights of a job that is over from the store."""
+        """Remove the weights from the store if the job is over and cannot be resumed. Its snapshots stay."""
         if self.coordinator.history.stop is not None:
             drop_weights(self._store, self.snapshots, self.coordinator.history.stop)
 
     def abandon_weights(self) -> None:
-        """Remove the weights from the store of a run that will not be resumed."""
+        """Remove the weights from the store, whether or not the job is over; do nothing if the store is unreachable."""
         with suppress(StoreError):  # an unreachable server keeps them: that costs it room, and no run a result
             self._store.drop()
 
@@ -211,5 +218,6 @@ class Loop:
         self._store.close()
 
     def _notify_observer(self, new: Sequence[Recorded]) -> Sequence[Recorded]:
+        """Pass events to the observer, and return them."""
         self._observer.events(new)
         return new

@@ -11,9 +11,10 @@ from vcdl.stores import WeightStore
 
 
 class ParameterServer:
-    """Folds the uploads of one run.
+    """Applies the uploads of one run to its shared weights.
 
-    Any number of parameter servers may serve a run, and each may be killed at any moment.
+    Any number of parameter servers may serve a run, and each may be killed at any moment: the store applies no subtask
+    twice, and an upload stays claimable until its journal row is written. Call `catch_up` before the first `run_once`.
     """
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, results: Results) -> None:
@@ -34,12 +35,10 @@ class ParameterServer:
         return cls(run, journal, run.store(journal), results)
 
     def catch_up(self) -> int:
-        """Restore a store that is behind the journal, or that lost everything while no server was running.
-
-        Call it before the first `run_once`.
+        """Check the store, and restore its weights if it is behind the journal or has lost them.
 
         Returns:
-            How many updates were folded again.
+            How many updates were applied again to restore it; 0 if it was complete.
 
         Raises:
             StoreError, JournalError: It cannot be restored.
@@ -66,7 +65,7 @@ class ParameterServer:
         return self._assimilator.run_once()
 
     def restore(self) -> int:
-        """Restore the weights after StoreLost, and return how many updates were folded again.
+        """Restore the weights after StoreLost, and return how many updates were applied again.
 
         Raises:
             StoreError: They cannot be restored.

@@ -29,9 +29,11 @@ class Following:
     validate_every: int
     """Versions between two evaluations. With EVERY_EPOCH only the end of each epoch is evaluated."""
     tries: int
-    """Attempts allowed for a subtask."""
+    """Number of failures at one subtask that ends the job (`grid > tries`). If hosts are distinguished, repeated
+    failures of one host count once."""
     needs_bases: bool = False
-    """Whether folding an update again needs the weights that its client started from."""
+    """Whether the weights that a client started from are needed to apply its update again (by the rule or the
+    codec)."""
     hosts_remember: bool = False
     """Whether hosts keep the residuals of their uploads, and so have to know which uploads were applied."""
     monitor: Monitor | None = None
@@ -41,12 +43,14 @@ class Following:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Following):
-    """The numbers of a job that the coordinator decides by."""
+    """The numbers of a job from which the coordinator decides."""
 
     job: str
     seed: int
     rolling: bool
+    """Whether each subtask starts from the newest weights (`pacing: rolling`), and not from an epoch's end."""
     has_test: bool
+    """Whether the job has test data, on which its result is evaluated."""
     epochs: int
     target_accuracy: float | None
     wall_time_s: float | None
@@ -62,7 +66,10 @@ class Plan(Following):
     from its base."""
 
     def slots_to_leave_free(self, slots: int, made: int) -> int:
-        """Return how many of `slots` slots stay free, for other jobs, once `made` subtasks are created."""
+        """Return how many of the grid's `slots` the job does not use yet when `made` of its subtasks are created.
+
+        A job begins with few subtasks at a time and adds more (vcdl.job.growing_slots).
+        """
         return slots - growing_slots(slots, made, self.grows_over * self.epochs * self.shards)
 
     @classmethod
@@ -84,8 +91,8 @@ class Plan(Following):
             tries=job.grid.tries,
             grows_over=job.grows_over,
             rate=run.subtask_rate,
-            # Both need the snapshots of all updates since the last complete one: the rule's formula, or a codec that
-            # sends differences and can only be decoded against its base.
+            # A rule may compute with the base, and a codec of differences can only be decoded against it. Then the
+            # snapshots of all bases since the last complete snapshot must be kept.
             needs_bases=run.rule.needs_base or job.needs_bases,
             monitor=job.monitor,
             trust=TrustPlan.of(run),
@@ -94,5 +101,10 @@ class Plan(Following):
 
 
 def is_validated(validate_every: int, version: int) -> bool:
-    """Return whether a version must be kept and evaluated, in addition to the ends of epochs."""
+    """Return whether a version must be kept and evaluated although no epoch ends with it.
+
+    Args:
+        validate_every: Versions between two evaluations, or EVERY_EPOCH for none.
+        version: The version.
+    """
     return validate_every != EVERY_EPOCH and version % validate_every == 0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vcdl.models.fitted import Fitted
 
 _TOLD_PERCENT = 5
-"""Percent between two progress reports of a long cut: twenty lines for all of it."""
+"""Percent between two progress reports while the data is cut into shards: a user sees twenty lines at most."""
 
 
 def _any_room(_: float) -> None:
@@ -37,14 +37,16 @@ def _any_room(_: float) -> None:
 
 
 def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Callable[[float], None] = _any_room) -> Run:
-    """Create what a job needs before its first subtask, unless it exists.
+    """Create the files, store and journal that a job needs before its first subtask, or open them if they exist.
+
+    Reading the data, building the model and cutting shards may take hours.
 
     Args:
         folder: The run's folder.
         job: The job.
-        observer: Its `phase` is called with the progress of the cut.
-        check_room: Called with the fraction of the data that is cut, and with 1 when all is ready. It may stop the
-            preparation by raising.
+        observer: Its `phase` is called with the progress.
+        check_room: Called repeatedly with the fraction of the data that is cut into shards, and with 1 when all else is
+            ready. It may stop the preparation by raising.
 
     Raises:
         DataError, ModelError, JobError, RunFolderError, StoreError: The job cannot be prepared.
@@ -143,7 +145,7 @@ def _fit_data_and_model(job: Job, observer: RunObserver) -> "Fitted":
 
 
 def _make_store_and_journal(run: Run, weights: Vector) -> None:
-    """Create version 0 with its snapshot, and an empty journal."""
+    """Create the run's store with version 0, the snapshot of version 0, and an empty journal."""
     run.folder.store_claim_file.unlink(missing_ok=True)  # left by a preparation that was killed
     store = run.store()
     # The store that a killed preparation created has another `store_key`, because the key is drawn again. Its weights
@@ -157,7 +159,13 @@ def _make_store_and_journal(run: Run, weights: Vector) -> None:
 def _progress_callback(
     what: str, observer: RunObserver, check_room: Callable[[float], None]
 ) -> Callable[[float], None]:
-    """Return a function that reports the progress of a step every few percent and checks for room."""
+    """Return a function to call with the fraction done; it reports it and checks for room every few percent.
+
+    Args:
+        what: The text of the report, to which the percentage is added.
+        observer: Receives the reports.
+        check_room: See `prepare`.
+    """
     told = 0
 
     def progress(fraction: float) -> None:

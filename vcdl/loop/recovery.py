@@ -34,7 +34,9 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Restore a store that is behind its journal or lost its content, and return how many updates were folded again.
+    """Restore a store that is behind its journal or lost its content, and return how many updates were applied again.
+
+    The result is 0 if the store was complete. Takes the RestoreLock, so no upload is applied meanwhile.
 
     Any number of servers may call this at the same time: the first one restores, and the others find that nothing is
     left to do.
@@ -50,7 +52,7 @@ def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Do the work of `restore_store` for a caller that holds the RestoreLock.
+    """Restore a store like `restore_store`, for a caller that already holds the RestoreLock exclusively.
 
     No version number is given twice (decision 123). A snapshot above the journal's newest version may have updates
     without a row in it, and clients may have started from it. So the restored weights get a number above all of them.
@@ -86,7 +88,7 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def unused_version(folder: RunFolder, lineage: Lineage) -> int:
-    """Return a number above those of all versions in the journal or in files.
+    """Return a version number above all those in the journal and in snapshots, so that none is given twice.
 
     Raises:
         RunFolderError: The run's folder cannot be read.
@@ -95,7 +97,7 @@ def unused_version(folder: RunFolder, lineage: Lineage) -> int:
 
 
 def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
-    """Return a store's whole vector, or None if the store is behind `version` or lost its content.
+    """Return a store's whole vector (W and the rule's state), or None if it is below `version` or lost its content.
 
     Raises:
         StoreError: The store cannot be read.
@@ -115,7 +117,14 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
 
 
 def _rebuild_weights(run: Run, lineage: Lineage) -> tuple[int, Vector]:
-    """Return the snapshot to start from, and the store's whole vector with the later updates applied."""
+    """Build the newest weights from the best usable snapshot and the kept uploads after it, in memory.
+
+    Returns:
+        The version of the snapshot, and the store's whole vector with the later updates applied.
+
+    Raises:
+        StoreError: No snapshot with all its later uploads is usable.
+    """
     damage = ""
     # A damaged candidate is skipped: an older snapshot only means more uploads to fold again.
     for version in _candidates(run.folder, lineage):
@@ -123,7 +132,7 @@ def _rebuild_weights(run: Run, lineage: Lineage) -> tuple[int, Vector]:
             whole = whole_of(version, run)
             for update in lineage.after(version):
                 fold_again(run, update, whole)
-        except (WeightsFileError, StoreError) as error:  # half of it reached the disk before the power went
+        except (WeightsFileError, StoreError) as error:  # such as a file that a power cut left half written
             damage = damage or str(error)
             continue
         return version, whole
@@ -134,10 +143,10 @@ def _rebuild_weights(run: Run, lineage: Lineage) -> tuple[int, Vector]:
 
 
 def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
-    """Return the snapshots from which the journal continues, best first.
+    """Return the versions of the snapshots from which the newest version can be rebuilt, best first.
 
-    The lineage's bases come first, if the later uploads are kept. The others are a last resort: an update without a
-    row will be uploaded again, and then is applied twice.
+    Complete versions (`Lineage.bases`) whose later uploads are all kept come first. The others are a last resort: they
+    may contain an update without a row, which will be uploaded again and then is applied twice.
     """
 
     def rank(version: int) -> tuple[bool, int, int]:
@@ -148,7 +157,7 @@ def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
 
 
 def whole_of(version: int, run: Run) -> Vector:
-    """Return a snapshot as the store's whole vector: weights and the rule's state.
+    """Read the snapshot of a version, and return it as the store's whole vector: W followed by the rule's state.
 
     Raises:
         WeightsFileError: The snapshot is damaged, or the rule's state of that version was not kept.
@@ -170,12 +179,18 @@ def _is_enough(version: int, folder: RunFolder, lineage: Lineage) -> bool:
 
 
 def _record(update: UpdateApplied) -> Applied:
+    """Return the store's record of an update from its journal row."""
     subtask = WorkunitName.parse(update.workunit).subtask
     return Applied(subtask, update.workunit, update.version, update.staleness, update.weight, update.trust)
 
 
 def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
-    """Fold a kept upload into a store's whole vector, as it was folded in before.
+    """Apply a kept upload to a vector in place, exactly as it was applied before.
+
+    Args:
+        run: The run.
+        update: The upload's journal row.
+        whole: The store's whole vector of the version before; overwritten.
 
     Raises:
         StoreError: An upload or its base is missing or damaged.

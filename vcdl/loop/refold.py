@@ -18,27 +18,34 @@ from vcdl.wire.weights import Vector, read_weights
 
 @dataclass
 class Proof:
-    """How many of a run's snapshots could be reproduced from its uploads. Lists of versions are in order."""
+    """Which of a run's snapshots could be reproduced from its uploads. Lists of versions are ascending."""
 
     updates: int = 0
     """Number of updates in the journal."""
     folded: int = 0
-    """Number of updates that were folded again into known weights."""
+    """Number of updates that could be applied again."""
     begun: list[int] = field(default_factory=list)
-    """Complete versions whose snapshot served as a starting point."""
+    """Complete versions whose snapshot served as a starting point, so that it was not compared."""
     equal: list[int] = field(default_factory=list)
-    """Versions whose snapshot is equal to what was folded, to the last bit."""
+    """Versions whose snapshot equals the reproduced weights to the last bit."""
     differing: list[int] = field(default_factory=list)
+    """Versions whose snapshot differs from the reproduced weights."""
     damaged: list[int] = field(default_factory=list)
     """Versions whose snapshot cannot be read, or is not what was written."""
     unproven: list[int] = field(default_factory=list)
-    """Versions whose snapshot no kept upload leads to, so that it cannot be compared."""
+    """Versions whose snapshot cannot be compared, because an upload that leads to it is missing."""
     why: str = ""
-    """Why the first fold that failed was not possible, or "" if none failed."""
+    """Why the first version could not be reproduced, or "" if all could."""
 
 
 def prove(run: Run, lineage: Lineage) -> Proof:
-    """Fold a run again as far as its files allow, and compare each snapshot.
+    """Apply a run's uploads again in memory as far as its files allow, and compare the weights with each snapshot.
+
+    Nothing is written.
+
+    Args:
+        run: The run.
+        lineage: The updates and rollbacks of its journal.
 
     Raises:
         FileUnavailable: A file cannot be read now.
@@ -63,6 +70,7 @@ def prove(run: Run, lineage: Lineage) -> Proof:
 
 
 def _compare(run: Run, version: int, whole: Vector | None, proof: Proof) -> None:
+    """Compare a version's snapshot with the reproduced vector, or None if there is none, and add it to `proof`."""
     try:
         kept, _ = read_weights(run.folder.snapshot(version), run.layout.size)
     except WeightsFileError:
@@ -76,7 +84,10 @@ def _compare(run: Run, version: int, whole: Vector | None, proof: Proof) -> None
 
 
 class Refolding:
-    """Makes the versions of a run one after the other, with the run's rollbacks."""
+    """Reproduces the versions of a run one after the other in memory, including its rollbacks.
+
+    Call `come_to` for each version in ascending order, and `may_begin_at` where no vector is known.
+    """
 
     def __init__(self, run: Run, lineage: Lineage, proof: Proof) -> None:
         self._run, self._lineage, self._proof = run, lineage, proof
@@ -87,9 +98,9 @@ class Refolding:
         """Copies of the versions that a later rollback returns to."""
 
     def come_to(self, version: int) -> Vector | None:
-        """Return the store's whole vector at a version, or None if a needed file is missing.
+        """Return the store's whole vector at a version, or None if a needed file is missing or damaged.
 
-        The next call changes the vector.
+        The next call changes this vector in place. Failures are noted in the proof.
         """
         step = self.steps.get(version)
         if isinstance(step, RolledBack):
@@ -104,7 +115,7 @@ class Refolding:
         return self._whole
 
     def may_begin_at(self, version: int) -> bool:
-        """Start from the snapshot of a version if it is complete and no vector is known; return whether it worked."""
+        """Start from a version's snapshot if no vector is known and the version is complete; return whether it did."""
         if self._whole is not None or version not in self._lineage.bases:
             return False
         try:
@@ -115,10 +126,12 @@ class Refolding:
         return self._whole is not None
 
     def _note_good(self, version: int) -> None:
+        """Copy the vector if a later rollback goes back to this version."""
         if self._whole is not None and any(rolled.to == version for rolled in self._lineage.rollbacks):
             self._good[version] = self._whole.copy()
 
     def _fold(self, updates: list[UpdateApplied]) -> None:
+        """Apply updates to the vector in place, or forget the vector if an upload is missing or damaged."""
         if self._whole is None:
             return
         try:

@@ -16,9 +16,9 @@ from vcdl.wire.workunit import WorkunitName
 def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
     """Write the rows of updates that the store has and the journal lost, and return their number.
 
-    Rows that are missing because a server was killed between fold and row are left out: those uploads are claimed
-    again, and contain more than the store's record. The newest version is kept as a snapshot, since none of the
-    uploads is kept.
+    Takes the RestoreLock, and writes a snapshot of the newest version, since none of these uploads is kept. Rows are
+    not written if they are missing only because a server was killed before it wrote them: the uploads are claimed
+    again, and contain more facts than the store's records.
 
     Raises:
         StoreLost, StoreError, JournalError, RunFolderError: Store, journal or folder cannot be used.
@@ -46,7 +46,7 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def _row(run: Run, record: Applied) -> UpdateApplied:
-    """Build an update's row from the store's record and from the facts that all honest uploads of its shard share."""
+    """Return an update's row from the store's record. Facts that the record lacks are those of a whole subtask."""
     shard = WorkunitName.parse(record.workunit).shard
     return UpdateApplied(
         workunit=record.workunit,

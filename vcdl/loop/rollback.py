@@ -1,4 +1,4 @@
-"""Roll a job back to a good version: decide under the restore lock, record the event, then make the weights.
+"""Roll a job back to a good version: decide under the restore lock, record the event, then change the store's weights.
 
 The event comes first. From then on every server restores a store that is behind its version. So if a process is killed
 anywhere in between, another one finishes the rollback, and nothing is done twice.
@@ -21,11 +21,14 @@ from vcdl.trust.kept_hosts import load_host_history
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:
-    """Roll back from a collapse. The caller holds the RestoreLock.
+    """Roll a job back from a collapse: record the event, change the store's weights, and return the event.
+
+    The caller holds the RestoreLock exclusively.
 
     Raises:
         WeightsFileError: The good version is damaged.
-        VcdlError: The weights could not be made. The event may already be in the journal.
+        VcdlError: The weights could not be computed or stored. The event may already be in the journal; `restore_store`
+            then finishes the rollback.
     """
     lineage = _lineage(journal)
     later = lineage.after(collapse.to)
@@ -44,9 +47,10 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 
 def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack) -> RolledBack:
-    """Remove a convicted host's updates from the weights, with the same steps as `roll_back`.
+    """Remove a convicted host's updates from the weights: record the event, change the store, and return the event.
 
-    Updates that others trained from them are dropped and retrained.
+    Updates of others that started from weights with such an update are dropped, too, and their subtasks are reissued.
+    Steps, lock and errors are those of `roll_back`.
     """
     lineage = _lineage(journal)
     later, newest = lineage.after(action.to), _keep_newest(run, snapshots, lineage)
@@ -68,17 +72,21 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 
 
 def suspect_updates(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
-    """Return those of the updates after a good version that a rollback drops first, in order.
+    """Return which updates the first rollback after a collapse drops, in order.
 
-    These are unverified updates of strangers, and every later update that started from a version with one of them in
-    it. If there are none, return all.
+    These are the updates whose host has no verified upload of that version or later, and every update that started from
+    a version that contains one of them. If there are none, return all.
+
+    Args:
+        updates: All updates after the version to go back to.
+        hosts: The history of the job's hosts.
     """
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
     return _with_what_follows(updates, bad) if bad else updates
 
 
 def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> Sequence[UpdateApplied]:
-    """Return the updates in `bad`, and every update that started from a version that contains one of them."""
+    """Return the updates whose versions are in `bad`, and all that started from the first of these or later."""
     # An honest client that started from poisoned weights has the poison in its own update (decision 060).
     return [update for update in updates if update.version in bad or update.base_version >= bad[0]]
 
@@ -86,16 +94,18 @@ def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> 
 def _choose_dropped(
     run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
 ) -> Sequence[UpdateApplied]:
-    """Return the updates to drop: `bad`, or all in `later` if the others cannot be folded again.
+    """Return the updates to drop: `bad`, or all in `later` if the others cannot be applied again.
+
+    The rollback is tried out in memory first.
 
     Args:
         run: The run.
         to: The version to go back to.
         later: The updates after it.
-        bad: The updates that must be dropped.
+        bad: Those of them that must be dropped.
 
     Raises:
-        WeightsFileError: Version `to` is damaged. It is checked here, before the decision to go back to it.
+        WeightsFileError: The snapshot of version `to` is damaged.
     """
     # Rehearse the rollback before the event is written: if it could not be carried out, the run would be left without
     # weights.
@@ -114,7 +124,7 @@ def _lineage(journal: Journal) -> Lineage:
 
 
 def _keep_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
-    """Keep a snapshot of the newest version of store and journal, in case it has to be evaluated; return its number."""
+    """Write a snapshot of the store's newest version, and return the highest version number used so far."""
     # If the store is lost, nothing is newer than the journal and the files.
     with suppress(StoreLost):
         snapshots.keep_newest()
@@ -122,7 +132,8 @@ def _keep_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
 
 
 def _done(event: RolledBack, run: Run, snapshots: Snapshots, journal: Journal) -> RolledBack:
-    # Recorded before the weights are made: see the head of this module.
+    """Record a rollback, then change the store's weights accordingly; return the event."""
+    # In this order: after a kill in between, the next server finishes the rollback (see the head of this module).
     journal.append(event)
     make_newest(run, snapshots.store, journal)
     return event

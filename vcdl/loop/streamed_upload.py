@@ -63,7 +63,7 @@ Raises:
 
 
 class BufferPool:
-    """Reuses the buffers of uploads that two passes keep: allocating new memory costs more than reading."""
+    """Keeps the buffers of finished uploads for the next ones, because allocating memory takes longer than reading."""
 
     def __init__(self) -> None:
         self._free: list[Vector] = []
@@ -75,38 +75,41 @@ class BufferPool:
         return self._free.pop() if self._free and self._free[-1].size == size else np.empty(size, np.float32)
 
     def release(self, *buffers: Vector) -> None:
-        """Return vectors to the pool."""
+        """Return vectors to the pool; the caller must no longer use them."""
         self._free += buffers[: max(0, _BUFFERS_KEPT - len(self._free))]
 
 
 @dataclass(frozen=True)
 class FoldSettings:
-    """The settings that all uploads of a run share."""
+    """The settings that are the same for all uploads of a run."""
 
     layout: Layout
     rule: Rule
     measuring: Measuring
-    """Decides which uploads are measured before they are folded."""
+    """Starts the measuring of an upload, or returns None if the upload needs none."""
     transport: Transport = PLAIN
     most: int = 1
-    """The highest weight of one subtask, in passes over its shard. A subtask counts in full from one pass on."""
+    """The factor by which the fraction of a subtask is multiplied before it is limited to 1 (`most_counted`)."""
 
     @classmethod
     def of(cls, run: Run, measuring: Measuring) -> Self:
+        """Return the settings of a run."""
         return cls(run.layout, run.rule, measuring, run.transport, run.job.training.most_counted)
 
     def counted_fraction(self, fraction: float) -> float:
-        """Return the fraction by which a rule weights an upload.
+        """Return the fraction by which a rule weights an upload, from 0 to 1.
 
-        It is that of its subtask, but a subtask that ended by time counts in full from one pass on.
+        It is the fraction of its subtask that was trained. In jobs whose subtasks end by time, an upload already counts
+        in full when it has trained one pass over its shard.
         """
         return min(1.0, self.most * fraction)
 
 
 class BlockReader:
-    """Reads an open upload in blocks, in the form that a rule gets.
+    """Reads an open upload in blocks, as the `Update` that a rule expects.
 
-    Its norm and checksum are known after the last block.
+    The vectors of an Update are buffers that the next block overwrites. Norm and checksum are known after the last
+    block; `close` returns the buffers to the pool.
     """
 
     def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
@@ -127,7 +130,7 @@ class BlockReader:
 
     @property
     def is_changed(self) -> bool:
-        """Whether two passes have read different bytes."""
+        """Whether the file changed between the two passes over it; always False with one pass."""
         return False
 
     def look(self, begin: int, size: int) -> Update:
@@ -152,6 +155,7 @@ class BlockReader:
 
     @staticmethod
     def _width(layout: Layout) -> int:
+        """Return the size of the buffers, in numbers."""
         return min(FOLD_BLOCK, layout.size)
 
     def _fill(self, begin: int, size: int) -> bool:
@@ -159,11 +163,13 @@ class BlockReader:
         return self._upload.read(begin, self._weights[:size], self._base[:size]) is not None
 
     def _measure(self, begin: int, size: int) -> None:
+        """Add the block in the buffer to checksum and norm."""
         if self.sum is not None:
             self.sum.add(self._weights[:size], begin)
         self._meter.add(self._weights[:size], begin)
 
     def _update(self, at: slice, has_base: bool) -> Update:
+        """Return a part of the buffers as the update that a rule gets."""
         facts = self._facts
         return Update(
             weights=self._weights[at],
@@ -178,7 +184,7 @@ class BlockReader:
 
 
 class TwiceReader(BlockReader):
-    """Reads a large upload from its file in each of two passes, and proves that both got the same bytes."""
+    """Reads a large upload from its file in each of two passes, and detects whether both got the same bytes."""
 
     def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
         super().__init__(upload, layout, facts, buffers)
@@ -223,9 +229,10 @@ class WholeReader(BlockReader):
 
 
 class StreamedUpload(Change):
-    """Folds an upload by a rule while it is read."""
+    """Applies an upload by a rule while it is read, in one pass."""
 
     cosine: float | None = None
+    """`Measurement.cosine`; None without a measurement."""
     reference_cosine: float | None = None
 
     def __init__(self, reader: BlockReader, settings: FoldSettings, judge: Judge | None, opened: ExitStack) -> None:
@@ -240,7 +247,7 @@ class StreamedUpload(Change):
 
     @property
     def norm(self) -> float:
-        """The norm of the weights that have been folded."""
+        """The norm of the client's weights as far as they were read."""
         return self._reader.norm
 
     @property
@@ -284,7 +291,7 @@ class StreamedUpload(Change):
 
 
 class MeasuredUpload(StreamedUpload):
-    """Folds an upload after all of it was measured, and limits its change of the weights."""
+    """Applies an upload in a second pass, after all of it was measured, and limits its change of the weights."""
 
     needs_first_pass = True
 
@@ -330,16 +337,17 @@ def open_fold(
     buffers: BufferPool | None = None,
     sums: bool = False,
 ) -> StreamedUpload:
-    """Open an upload to fold it.
+    """Open an upload, and return the change that applies it; close the change afterwards.
 
     Args:
         path: The file.
-        base: The snapshot of the version that the client started from, for measuring, a rule or a codec.
+        base: The snapshot of the version that the client started from. It is opened only if measuring, the rule or the
+            codec needs it.
         settings: The settings of the run.
         facts: The facts about the upload.
-        judge: Judges its norm; None for an upload that was applied before.
-        buffers: The pool of a server that folds many uploads.
-        sums: Whether its checksum is needed.
+        judge: Checks the norm of the upload, and raises Refused; None for an upload that was applied before.
+        buffers: A pool from which buffers are reused; None for a new one.
+        sums: Whether to compute the checksum of its weights.
 
     Raises:
         Refused: The upload cannot be read.

@@ -53,7 +53,11 @@ _SWEPT_FOR_AN_EVENT = 16
 
 
 class WorkGenerator:
-    """Follows the journal of one run, and carries out what its coordinator decides."""
+    """Follows the journal of one run, and carries out what its coordinator decides.
+
+    Only one process at a time may do so for a run. It may be killed at any moment: the next one finds in the journal
+    what was announced, and submits it.
+    """
 
     def __init__(self, run: Run, coordinator: Coordinator, journal: Journal, snapshots: Snapshots, grid: Grid) -> None:
         self._run = run
@@ -83,7 +87,7 @@ class WorkGenerator:
 
     @property
     def last_id(self) -> int:
-        """The number of the last event that the coordinator has applied."""
+        """The id of the last event that the coordinator has applied; 0 before the first one."""
         return self._job.last_id
 
     def begin(self) -> bool:
@@ -105,7 +109,10 @@ class WorkGenerator:
         return True
 
     def keep_state(self, *, at_once: bool = False) -> None:
-        """Save the coordinator's state if that is due, or `at_once`, for restarts and for readers of the journal.
+        """Store the coordinator's state in the journal if many events are new, for restarts and for readers.
+
+        Args:
+            at_once: Store it if even one event is new.
 
         Raises:
             JournalError: The journal cannot be written.
@@ -123,11 +130,11 @@ class WorkGenerator:
         return self._take_unreported()
 
     def look_again(self) -> None:
-        """Make the next step check that the grid has all workunits and that all snapshots exist."""
+        """Make the next `run_once` check that the grid has all workunits, and that all needed snapshots exist."""
         self._is_handed_over = False
 
     def record_sent(self) -> None:
-        """Record which workunits clients have started.
+        """Append to the journal which workunits clients have started since the last call.
 
         Raises:
             JournalError, GridError: The journal or the grid cannot be reached.
@@ -140,7 +147,7 @@ class WorkGenerator:
         """Apply the journal's new events, carry out the actions that are due, and return the events new to the caller.
 
         Raises:
-            Unavailable: Something cannot be reached; call again; nothing was left half done.
+            Unavailable: Something cannot be reached. Call again: the next call does what this one did not.
             VcdlError: The run cannot continue.
         """
         self._follow_new()
@@ -168,6 +175,7 @@ class WorkGenerator:
         return self._take_unreported()
 
     def _wanted_workunits(self) -> int:
+        """Return how many workunits should be open now, including the ramp-up of the job."""
         slots = self._grid.slots()
         return self._grid.target_open_workunits() - (
             0 if slots is None else self._coordinator.slots_to_leave_free(slots)
@@ -190,6 +198,7 @@ class WorkGenerator:
         self._job.advance(self._note)
 
     def _note(self, recorded: Recorded) -> None:
+        """Remember an applied event for the caller, and what the next step must check because of it."""
         self._unreported.append(recorded)
         self._unswept += 1
         if isinstance(recorded.event, RunPaused):
@@ -206,13 +215,13 @@ class WorkGenerator:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
 
     def _repair_snapshots(self) -> None:
-        """Recover from missing or damaged snapshots.
+        """Replace missing or damaged snapshots that open workunits or evaluations need, as far as possible.
 
-        The newest one is written again from the store. In a `rolling` job, open workunits that started from another
-        one are cancelled, and their subtasks are retried from the newest weights.
+        The newest snapshot is written again from the store. In a `rolling` job, open workunits that start from another
+        missing version are cancelled, and their subtasks are retried from the newest weights.
 
         Raises:
-            RunFolderError: Something else needs a missing snapshot.
+            RunFolderError: A missing snapshot is needed for an evaluation, as the job's result, or by an `epoch` job.
         """
         run, snapshots, history = self._run, self._snapshots, self._history
         kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())
@@ -248,6 +257,7 @@ class WorkGenerator:
         )
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
+        """Carry out actions, so that each shows as an event in the journal."""
         # Create all of them in one step: the learning rate depends on how many workunits are created together (decision
         # 019).
         self._create([action for action in actions if isinstance(action, Create)])
@@ -279,16 +289,19 @@ class WorkGenerator:
                     self._journal.append(RunFinished())
 
     def _keep(self, event: Callable[[int, int], Event]) -> None:
-        """Keep a snapshot of the newest version, and record an event with its number and that of missing updates.
+        """Write a snapshot of the newest version, and record an event about it, under the restore lock.
 
-        Both happen under the restore lock: when the event is recorded, each update in the snapshot has its row, unless
-        its server was killed.
+        So each update in the snapshot has its journal row before the event, unless its server was killed.
+
+        Args:
+            event: Returns the event for the version and the number of updates that other servers overwrote.
         """
         with RestoreLock(self._run.folder).restoring():
             version = self._snapshots.keep_newest(durable=True)
             self._journal.append(event(version, self._snapshots.store.lost_updates()))
 
     def _roll_back(self, action: RollBack | TakeBack) -> None:
+        """Carry out a rollback under the restore lock if it is still due, and cancel workunits of dropped weights."""
         run, coordinator = self._run, self._coordinator
         with RestoreLock(run.folder).restoring():
             self._follow_new()  # every fold is in the journal now
@@ -311,6 +324,7 @@ class WorkGenerator:
         self._may_be_behind = False
 
     def _create(self, creations: Sequence[Create]) -> None:
+        """Announce workunits in the journal, then submit them to the grid."""
         if not creations:
             return
         newest, context = self._snapshots.keep_newest(), self._history.creation_context(len(creations))

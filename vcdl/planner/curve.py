@@ -1,4 +1,4 @@
-"""The accuracy after more epochs: m(e) = limit − gap · e^(−rate) (Hestness et al., arXiv 1712.00409)."""
+"""Predict the accuracy after more epochs: m(e) = limit − gap · e^(−rate) (Hestness et al., arXiv 1712.00409)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ _GRID, _ZOOMS = 25, 6
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """A fitted curve; `error` is the standard deviation of the measured values around it."""
+    """A fitted curve m(e) = limit − gap · e^(−rate) over epochs e."""
 
     limit: float
     gap: float
     rate: float
     error: float
+    """Standard deviation of the measured values around the curve."""
 
     @classmethod
     def fit(cls, measured: Sequence[float]) -> "LearningCurve | None":
@@ -53,7 +54,7 @@ class LearningCurve:
         return float(self.limit - self.gap * epochs**-self.rate)
 
     def epochs_to(self, value: float) -> float | None:
-        """Return the epochs until a value is reached, or None if it never is."""
+        """Return after how many epochs the curve reaches a value, or None if the value is not below its limit."""
         # The curve approaches its limit and never reaches it.
         if value >= self.limit:
             return None

@@ -25,7 +25,7 @@ class DeadlineTask:
     """A job with a deadline, and the interval between decisions."""
 
     work_s: float
-    """Seconds of work in all, on the wanted machines."""
+    """Seconds that the whole job takes on all the wanted machines."""
     deadline_s: float
     """Seconds from the job's start to its deadline."""
     restart_s: float
@@ -36,14 +36,16 @@ class DeadlineTask:
 
 @dataclass(frozen=True)
 class Situation(DeadlineTask):
-    """The state of a job at a moment, as its policy gets it."""
+    """The state of a job at a moment, from which a policy decides."""
 
     passed_s: float
     """Seconds since the job began."""
     done_s: float
     """Seconds of work that are done."""
     is_spot_there: bool
+    """Whether there is spot capacity for all wanted machines."""
     now: Use
+    """The machines that the job runs on at this moment."""
 
     @property
     def slack_s(self) -> float:
@@ -66,7 +68,10 @@ Policy = Callable[[Situation], Use]
 
 
 def uniform_progress(at: Situation) -> Use:
-    """Pick the machines to use now: spot when available, on demand only when the job would be late."""
+    """Return the machines to use now: spot machines if available; on-demand ones if the job is behind its schedule.
+
+    A job without spot capacity that is not behind waits.
+    """
     if at.is_last_moment:
         return Use.SPOT if stays_on_spot(at) else Use.ON_DEMAND
     if at.is_spot_there:
@@ -75,7 +80,7 @@ def uniform_progress(at: Situation) -> Use:
 
 
 def stays_on_spot(at: Situation) -> bool:
-    """Return whether a job at its last moment stays on spot.
+    """Return whether a job stays on spot machines although only on-demand machines are certain to finish in time.
 
     It does while one more restart fits, because a switch to on-demand machines costs a restart immediately.
     """
@@ -83,26 +88,28 @@ def stays_on_spot(at: Situation) -> bool:
 
 
 def spot_only(at: Situation) -> Use:
-    """Pick spot machines always, even if the job will be late."""
+    """Return spot machines if available, otherwise none, even if the job will be late."""
     return Use.SPOT if at.is_spot_there else Use.NOTHING
 
 
 @dataclass(frozen=True)
 class DeadlineOutcome:
-    """The result of a policy over a trace."""
+    """The result of simulating a policy."""
 
     is_kept: bool
     """Whether the deadline was met."""
     wall_s: float
-    """Seconds until the job was done; at least the deadline if it was missed, infinite if the job never ended."""
+    """Seconds until the job was done; infinite if it was not done at the end of the trace."""
     cost: float
-    """Cost, in hours of on-demand machines."""
+    """Cost of all machines, in units of the price of all wanted on-demand machines for an hour."""
     on_demand_s: float
+    """Seconds of all wanted machines on demand; a part of them counts as a fraction."""
     restarts: int
+    """Number of steps in which machines were started."""
 
 
 def follow(policy: Policy, spot_share: Sequence[float], task: DeadlineTask, spot_price: float) -> DeadlineOutcome:
-    """Simulate a policy over a trace of spot capacity; a machine that restarts is paid for before it works.
+    """Simulate a policy over a trace of spot capacity. A machine that starts is paid for before it works.
 
     As in a fleet (vcdl.fleet.deadline), machines with spot capacity always work, on-demand machines replace the
     missing ones, and from the last moment on they do everything.

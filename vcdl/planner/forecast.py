@@ -36,17 +36,19 @@ MODEL_ERROR = 0.05
 
 @dataclass(frozen=True)
 class Work:
-    """The subtasks of a job."""
+    """The work of a job that is planned."""
 
     subtasks: int
+    """Number of subtasks, over all epochs."""
     subtask: Subtask
+    """The size of one."""
     shards: int
     start_s: float = 0.0
     """Seconds before the first subtask."""
     end_s: float = 0.0
     """Seconds after the last subtask."""
     evaluator_s: float = 0.0
-    """Seconds until the evaluator can measure weights, which the end waits for."""
+    """Seconds from the start until the evaluator has finished its first evaluation; the job cannot end before."""
     error: float = MODEL_ERROR
     """Relative standard deviation of the future speed around the measured one."""
 
@@ -58,14 +60,17 @@ class Choice:
     name: str
     hosts: tuple[HostType, ...]
     on_demand_usd_per_h: float = 0.0
+    """List price of an hour of all hosts, in USD."""
     spot_usd_per_h: float | None = None
-    """Spot price of an hour of one host, in USD; None: these are no spot machines, and none is revoked."""
+    """Spot price of an hour of all hosts, in USD. None if these are no spot machines, so that none is revoked."""
     restart_s: float = RESTART_S
+    """Seconds from requesting a machine until it trains."""
     shards: int = 0
-    """Number of shards that the job is planned with; 0: its own."""
+    """Number of shards that the job is planned with, or 0 for its own."""
     units: int = 0
-    """Number of a fleet's units; 0: it is no fleet."""
+    """Number of units of a fleet, or 0 if this is no fleet."""
     on_demand_units: int = 0
+    """Number of these that are on demand."""
 
     @property
     def usd_per_h(self) -> float:
@@ -80,7 +85,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChoiceForecast:
-    """The model's forecast of a choice."""
+    """The forecast of a job's time and cost on one choice of hosts."""
 
     choice: Choice
     speed: Throughput
@@ -91,10 +96,10 @@ class ChoiceForecast:
 
 
 def undisturbed_s(work: Work, hosts: Sequence[HostType], servers: Servers) -> float:
-    """Return the job's seconds if nothing is lost.
+    """Return the seconds that a job takes if no machine is revoked; infinity if the hosts have no speed.
 
-    T = subtasks / X, with the start of each slot and the tail in which slots run dry; or, with nearly as many slots as
-    shards or more, the time of the epochs one after the other.
+    T = subtasks / X, where X is the throughput, plus the start of each slot and the end, when not all slots have a
+    subtask. With more than half as many slots as shards, it is at least the time of the epochs one after the other.
     """
     speed = throughput(hosts, servers, work.subtask)
     if speed.subtasks_per_s <= 0:
@@ -129,7 +134,7 @@ def _epochs_s(work: Work, hosts: Sequence[HostType]) -> float:
         ends_s = []
         for factor in rng.uniform(1.0 - _SPREAD, 1.0 + _SPREAD, work.shards).tolist():
             free_s, slot = heapq.heappop(free)
-            # Not before the epoch before last is closed: `rolling` is one epoch ahead of its straggler at most.
+            # A subtask ends no earlier than the close of the epoch before last: `rolling` runs at most one epoch ahead.
             ends_s.append(max(free_s, closed_s[-2]) + factor * cycles_s[slot])
             heapq.heappush(free, (ends_s[-1], slot))
         closed_s.append(max(closed_s[-1], *ends_s))
@@ -169,7 +174,7 @@ def forecast(work: Work, choice: Choice, servers: Servers, deadline_s: float | N
 
 
 def _on_spot(choice: Choice, work_s: float, deadline_s: float | None, rng: np.random.Generator) -> tuple[float, float]:
-    """Return the seconds and dollars of one drawn market."""
+    """Draw a spot market, and return the seconds and the US dollars of a job of `work_s` seconds in it."""
     until_s = work_s * _LONGEST if deadline_s is None else deadline_s
     # A job that is late is finished on demand, after its deadline.
     watched_s = until_s if deadline_s is None else deadline_s + work_s + 2.0 * choice.restart_s
@@ -198,9 +203,18 @@ class Recommendation:
 def recommend(
     forecasts: Sequence[ChoiceForecast], deadline_s: float | None = None, budget_usd: float | None = None
 ) -> Recommendation:
-    """Pick the cheapest choice that meets the deadline.
+    """Pick the cheapest choice that meets the deadline; given only a budget, the fastest that fits it.
 
-    Given only a budget, pick the fastest that fits it; otherwise the cheapest.
+    Without both, pick the cheapest. A deadline is met if its probability is at least 0.9, a budget if the upper end of
+    the cost's range is within it.
+
+    Args:
+        forecasts: The forecasts of all choices.
+        deadline_s: Seconds within which the job must end, or None.
+        budget_usd: The most that the job may cost, or None.
+
+    Returns:
+        A recommendation whose `chosen` is None if no choice fits.
     """
     best = sorted(forecasts, key=lambda one: (one.wall_s.median, one.usd.median))
     front: list[ChoiceForecast] = []
@@ -219,5 +233,6 @@ def recommend(
 
 
 def _fits(one: ChoiceForecast, deadline_s: float | None, budget_usd: float | None) -> bool:
+    """Return whether a choice meets deadline and budget, as far as given."""
     is_in_time = deadline_s is None or (one.kept >= 0.9 and one.wall_s.median <= deadline_s)
     return is_in_time and (budget_usd is None or one.usd.high <= budget_usd)

@@ -1,4 +1,4 @@
-"""How many slots change a job's learning: rounds of uploads, staleness, and the accuracy that these cost."""
+"""Estimate how training on many slots affects what a job learns: rounds of uploads, staleness, and lost accuracy."""
 
 import math
 from collections.abc import Mapping
@@ -26,12 +26,19 @@ class Pace:
     rounds: int
     """Number of subtasks that each slot trains, one after the other."""
     cures: Mapping[str, int]
-    """Key of the job file → value with which it would make ENOUGH_ROUNDS: more shards, which cost no training, then
-    epochs."""
+    """Key of the job file → recommended value, if the job makes fewer rounds than ENOUGH_ROUNDS times its slots.
+    Otherwise empty. More shards come first, because they cost no training, then epochs."""
 
     @classmethod
     def of(cls, batches: int, epochs: int, shards: int, slots: int) -> Self:
-        """Return the pace of a job with `batches` batches per epoch. Slots beyond the number of shards stay idle."""
+        """Return the pace of a job. Slots beyond the number of shards stay idle and do not count.
+
+        Args:
+            batches: Number of batches in an epoch; there cannot be more shards.
+            epochs: Number of epochs.
+            shards: Number of shards.
+            slots: Number of subtasks that can be trained at a time.
+        """
         used, cures = min(slots, shards), {}
         # One slot is serial training, whatever its rounds.
         if used > 1 and epochs * shards < ENOUGH_ROUNDS * used**2:

@@ -1,4 +1,7 @@
-"""Spot capacity of a machine type and zone (arXiv 2604.16457), as alternating log-normal spells."""
+"""Simulate spot capacity of a machine type and zone (arXiv 2604.16457).
+
+Spells with capacity alternate with spells without; their lengths are log-normal.
+"""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +40,7 @@ class SpotMarket:
 
     def _part(self, usual: npt.NDArray[np.float64], step_s: float, steps: int, rng: np.random.Generator) -> list[bool]:
         mean_s = [math.exp(log_s + spread**2 / 2) for log_s, spread in zip(usual, self.spread, strict=True)]
-        # In proportion to the mean spells: the job may begin at any moment of the market.
+        # Draw the first state in proportion to the mean spells, because the job may begin at any moment of the market.
         is_there = bool(rng.random() < mean_s[0] / sum(mean_s))
         found: list[bool] = []
         end_s = 0.0
@@ -63,10 +66,10 @@ class OutcomeRange:
 
     @classmethod
     def of(cls, outcomes: Sequence[float] | npt.NDArray[np.float64], held: float = HELD) -> "OutcomeRange":
-        """Return the range of some outcomes.
+        """Return the median and the narrowest interval that contains a fraction `held` of the outcomes.
 
-        The narrowest interval and not two quantiles: many outcomes are often equal, as where no machine is revoked, and
-        a quantile would cut such a group or count it twice.
+        Two quantiles would not do: often many outcomes are equal, as when no machine is revoked, and a quantile would
+        divide such a group or count it twice.
         """
         ordered = np.sort(np.asarray(outcomes, float))
         inside = min(len(ordered), max(1, math.ceil(held * len(ordered))))

@@ -1,4 +1,7 @@
-"""Subtasks a second: X = min(Σ hosts, servers · capacity), from Li, Walls, Guo (ICDCS 2020) without the link."""
+"""Compute the speed of a job in subtasks a second: X = min(Σ hosts, servers · capacity).
+
+The model is that of Li, Walls, Guo (ICDCS 2020), without the link.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +14,10 @@ much as one in CM-DARE's raw data."""
 
 @dataclass(frozen=True)
 class HostType:
-    """Hosts of one kind. Times of one type say nothing about another: published errors across types are 38 to 48 %."""
+    """Hosts of one kind, with their number and speed.
+
+    Do not estimate one type from another: the published errors of that are 38 to 48 %.
+    """
 
     name: str
     count: float
@@ -26,15 +32,15 @@ class HostType:
     at_once: float = 1.0
     """Number of subtasks that one host has at a time, including those in transfer."""
     once_s: float = 0.0
-    """Seconds that a slot needs once, before its first subtask, to build and compile the model, where a process trains
-    many."""
+    """Seconds that a slot needs once, before its first subtask, to build and compile the model. 0 if each subtask has a
+    process of its own, because `fixed_s` then includes them."""
 
     def busy_s(self, samples: float) -> float:
         """Return the seconds for which a subtask of `samples` samples occupies its slot."""
         return self.fixed_s + self.sample_s * samples
 
     def subtasks_per_s(self, samples: float) -> float:
-        """Return the subtasks per second of all these hosts. Slots are busy, or wait for transfers."""
+        """Return how many subtasks of `samples` samples all these hosts together train in a second."""
         busy_s = max(self.busy_s(samples), 1e-9)
         # Either the slots are always busy, or the host has too few subtasks at a time to hide their transfers.
         return self.count * min(self.slots / busy_s, self.at_once / (busy_s + self.away_s))
@@ -46,11 +52,11 @@ class Servers:
 
     count: int = 1
     fold_s: float = 0.0
-    """Seconds of a server for one upload."""
+    """Seconds that one server needs to apply an upload; 0 if it does not limit the speed."""
 
     @property
     def capacity_per_s(self) -> float:
-        """Uploads that all servers fold per second."""
+        """How many uploads all servers together apply in a second; infinite if `fold_s` is 0."""
         return (1.0 + FURTHER_SERVER * (self.count - 1)) / self.fold_s if self.fold_s > 0 else math.inf
 
 
@@ -73,7 +79,7 @@ class Throughput:
     limit: str
     """The part that limits it: `hosts` or `servers`."""
     staleness: float
-    """Mean number of updates between a subtask's base and its fold."""
+    """Mean number of other updates that are applied between a subtask's base version and its own update."""
 
 
 def throughput(hosts: Sequence[HostType], servers: Servers, subtask: Subtask) -> Throughput:

@@ -9,7 +9,7 @@ from vcdl.planner.spot_market import HELD
 
 
 def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | None:
-    """Return the least and the most seconds for further subtasks, with a probability of 80 %.
+    """Return a range of seconds within which the further subtasks arrive, with a probability of 80 %.
 
     Args:
         subtasks: How many are left.
@@ -29,13 +29,14 @@ def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | N
 
 
 def all_left(jobs: Sequence[tuple[int, tuple[float, float] | None]]) -> tuple[float, float] | None:
-    """Return the range for several jobs on the same hosts.
+    """Return the range of seconds until all of several jobs on the same hosts are done.
 
     Args:
-        jobs: The subtasks left of each job and its own range.
+        jobs: For each job the number of subtasks left, and the range of seconds that it needs alone, or None if
+            unknown.
 
     Returns:
-        The range, or None when that of one job is unknown.
+        The least and the most seconds, or None if the range of one job is unknown.
     """
     known = [(subtasks, between) for subtasks, between in jobs if between is not None and between[0] > 0]
     if not jobs or len(known) < len(jobs):
@@ -47,5 +48,5 @@ def all_left(jobs: Sequence[tuple[int, tuple[float, float] | None]]) -> tuple[fl
 
 
 def money_to_end(usd_per_h: float, left_s: tuple[float, float]) -> tuple[float, float]:
-    """Return least and most dollars until the end, for hosts at a price per hour."""
+    """Return the least and the most US dollars that hosts at a price per hour cost in a range of seconds."""
     return usd_per_h * left_s[0] / 3600.0, usd_per_h * left_s[1] / 3600.0

@@ -1,4 +1,4 @@
-"""Advice on a run: the stages that take most time, and the change of its job that gains most by the planner's model."""
+"""Advise on a run: name the stages that take most time, and the setting whose change makes the job fastest."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _GROUPS = {
     "checkpoints and output": ("checkpoint", "write"),
     "the transfer to the hosts and back": (AWAY,),
 }
-"""Group → the stages of a subtask's cycle in it; stages in which another subtask is trained on the host are in none."""
+"""Group of stages, as advice names it → its stages. Stages in which the host trains another subtask are in no group."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class JobSettings:
     epochs: int
     servers: int = 1
     sends_all: bool = False
-    """Whether its uploads are sent without a codec that makes them smaller."""
+    """Whether uploads contain all weights, without a codec that sends less."""
 
     @classmethod
     def of(cls, job: "Job") -> Self:
@@ -49,33 +49,39 @@ class JobSettings:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A change of a job, with its gain by the model."""
+    """A change of one setting of a job, with the gain that the planner's model predicts."""
 
     key: str
+    """The setting, as users write it: `data > shards`."""
     now: int
     value: int
+    """The recommended value."""
     gain: float
     """Samples an hour with the change, divided by those without it."""
 
     def words(self) -> str:
+        """Return the change as a clause for users."""
         return f"set `{self.key}` to {self.value} (it is {self.now}), and the job runs about {self.gain:.1f} × as fast"
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The group that takes most time, and the change that gains most; None: no change gains much."""
+    """The group of stages that takes most time, and the most useful change of a setting."""
 
     group: str
+    """The group that takes most of a host's time: a key of _GROUPS, or idle or waiting time."""
     share: float
     """The group's fraction of a subtask's cycle on its host, idle time included."""
     cycle_s: float
     """Mean seconds from a host's start of a subtask to its next start."""
     change: SettingChange | None
+    """The change that makes the job fastest, or None if none gains a factor of _WORTH."""
     smaller_bytes: float | None = None
-    """Bytes of a subtask's transfers, where they take longer than its training and no codec makes them smaller; else
+    """Bytes of a subtask's transfers if they take longer than its training although a codec could reduce them, else
     None."""
     enough_shards: int | None = None
-    """Shards below which the job would learn less, where only that limits the advice; else None."""
+    """The least number of shards with which the job learns well, if fewer would be faster and this is why none is
+    advised. Otherwise None."""
 
     def words(self) -> str:
         """Return the advice as text, with a sentence on slow links if transfers outlast training."""
@@ -102,7 +108,12 @@ class Advice:
 
 
 def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
-    """Return the advice for a run; None while nothing was applied."""
+    """Return the advice for a run, or None if no update was applied yet.
+
+    Args:
+        profile: The run's measured stages.
+        settings: Its present settings.
+    """
     sums = profile.total()
     if not sums.subtasks or not profile.hosts:
         return None
@@ -138,7 +149,7 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
 
 
 def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
-    """Return the fraction of their time in which the servers apply updates."""
+    """Return the fraction of the run's time that its parameter servers spent on applying updates."""
     wall_s = profile.history.wall_s * settings.servers
     return profile.total().seconds.get(FOLD, 0.0) / wall_s if wall_s > 0 else 0.0
 
@@ -146,7 +157,15 @@ def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
 def _changes(
     hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings, least_shards: int
 ) -> Iterator[SettingChange]:
-    """Yield the changes that the model knows, one at a time; none goes below `least_shards`."""
+    """Yield the possible changes of single settings, with the gain of each by the planner's model.
+
+    Args:
+        hosts: The run's measured hosts.
+        servers: Its measured parameter servers.
+        subtask: Its mean subtask.
+        settings: Its present settings.
+        least_shards: The fewest shards to recommend.
+    """
     now = throughput(hosts, servers, subtask)
     if now.samples_per_s <= 0:
         return
@@ -165,7 +184,10 @@ def _changes(
 
 
 def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> int:
-    """Return the number of shards with which start-up is a small part of a subtask, but no slot waits."""
+    """Return the number of shards with which start-up is at most _OVERHEAD of a subtask, but no slot has to wait.
+
+    It is at most `shards`, the present number.
+    """
     # Samples with which the fixed part is _OVERHEAD of a subtask.
     needed = [(host.fixed_s + host.away_s) * (1 / _OVERHEAD - 1) / host.sample_s for host in hosts if host.sample_s > 0]
     if max(needed, default=0.0) <= 0:
@@ -175,7 +197,7 @@ def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> i
 
 
 def _outstanding(host: HostType, samples: float) -> float:
-    """Return how many subtasks a host needs at a time for busy slots, with at most as many in transfer as slots."""
+    """Return how many subtasks a host needs at a time, in training and in transfer, so that its slots stay busy."""
     busy_s = host.busy_s(samples)
     return min(host.at_once, host.slots * (1.0 + host.away_s / busy_s)) if busy_s > 0 else host.at_once
 

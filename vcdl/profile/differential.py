@@ -1,4 +1,7 @@
-"""Differential runs of a job on this machine: the same subtasks with one part added each time, in several rounds."""
+"""Measure a job on this machine by differential runs: the same subtasks, each time with one more part of the system.
+
+The differences show how much time each part costs (vcdl.profile.stalls).
+"""
 
 import itertools
 import os
@@ -47,25 +50,25 @@ class Measured:
 
     workers: int
     cut: int
-    """Number of parts into which a subtask was cut."""
+    """Number of parts into which each subtask of the job was cut, so that the measurement takes about a minute."""
     samples: int
-    """Number of samples of such a part."""
+    """Number of samples of a measured subtask: of such a part."""
     times_s: Mapping[str, Sequence[float]]
-    """Run → mean seconds of a subtask, one for each round; without COLD where files cannot be evicted from the page
-    cache."""
+    """Name of a run (vcdl.profile.stalls) → mean seconds of a subtask in each round. COLD is missing if files cannot be
+    evicted from the page cache."""
 
 
 def differential_runs(
     job: Job, observer: RunObserver, worker_module: str = WORKER, rounds: int = 5, runs_s: float = 35.0
 ) -> Measured:
-    """Measure a job in a temporary folder; all rounds together should take `runs_s`.
+    """Prepare a job in a temporary folder, train some of its subtasks in differential runs, and return the times.
 
     Args:
         job: The job.
         observer: Receives the phases.
-        worker_module: The module of the worker processes.
-        rounds: Number of rounds.
-        runs_s: Seconds for all of them.
+        worker_module: The module that the worker processes run.
+        rounds: Number of rounds; each round makes all runs once.
+        runs_s: Seconds that all rounds together should take, after the preparation.
 
     Raises:
         VcdlError: The job cannot be measured.
@@ -102,7 +105,7 @@ def differential_runs(
 
 
 def _measurable(job: Job) -> Job:
-    """Return the job without a stop condition or a trial of rates, and with shards of equal size."""
+    """Return the job without stop conditions and without a trial of learning rates, and with shards of equal size."""
     ends = dict.fromkeys(("wall_time_s", "target_accuracy", "target", "patience"))
     # A run that ended in the middle of a round would measure an idle grid.
     stop = job.stop.model_copy(update={"epochs": _OWN_EPOCH - 1, **ends})
@@ -114,14 +117,20 @@ def _measurable(job: Job) -> Job:
 
 
 def _parts(job: Job, run: Run, sample_s: float) -> int:
-    """Return into how many parts a subtask is cut, so that each is short but has some batches."""
+    """Return into how many parts to cut a subtask, so that each takes about _CUT_S but has some batches.
+
+    `sample_s` are the seconds of training for a sample.
+    """
     samples = max(run.prepared.shard_samples)
     wanted = samples * job.training.local_epochs * sample_s / _CUT_S
     return max(1, min(round(wanted), samples // (_TRIAL_BATCHES * job.training.batch_size)))
 
 
 class _Bench:
-    """The subtasks of one prepared run on a grid whose workers are warmed up."""
+    """Trains subtasks of one prepared run on a grid of worker processes, and measures them.
+
+    Call `sample_s` and `warm_up` first, so that the workers have compiled the model.
+    """
 
     def __init__(self, run: Run, grid: LocalGrid, workers: int) -> None:
         self.run = run
@@ -136,7 +145,10 @@ class _Bench:
         self._can_evict = _can_evict(self._folder)
 
     def sample_s(self) -> float:
-        """Return the seconds for a sample, from some batches of each worker, trained twice: the first time compiles."""
+        """Train some batches on each worker, and return the seconds for a sample.
+
+        It trains twice, because the first time includes compilation.
+        """
         job, few = self.run.job, self._folder / "few.npz"
         (x, y), weights = read_split(self.run.shard_files[0]), read_weights_of(self.run.shard_files[0])
         some = slice(_TRIAL_BATCHES * job.training.batch_size)
@@ -161,7 +173,7 @@ class _Bench:
         yield LOOP, self._train_in_loop(every)
 
     def close(self) -> None:
-        """Remove the job's weights from a store elsewhere."""
+        """Close the loop, and remove the job's weights from the store, which may be outside the temporary folder."""
         if self._loop is not None:
             self._loop.close()
         store = self.run.store()
@@ -170,7 +182,7 @@ class _Bench:
         store.close()
 
     def _train(self, workers: int, shards: Iterator[Path]) -> float:
-        """Keep `workers` workers busy with these shards; return the mean seconds of a subtask on its worker."""
+        """Train a subtask for each of the shard files on `workers` workers, and return the mean seconds of one."""
         cycles, is_open = _Cycles(), set[str]()
         while True:
             for shard in itertools.islice(shards, workers - len(is_open)):
@@ -193,6 +205,7 @@ class _Bench:
                 cycles.ends(outcome.host, now_s)
 
     def _submit(self, shard: Path) -> str:
+        """Submit a subtask that trains on a shard file, and return its workunit's name."""
         name = WorkunitName(self.run.name, next(self._numbers), 0, 0, 0)
         item = replace(stage(self.run, name, 1.0), shard=shard, params=self._params)
         self._grid.submit([item])
@@ -231,16 +244,18 @@ class _Bench:
             raise self._grid.shortage
 
     def _shards(self, count: int) -> Iterator[Path]:
+        """Yield `count` shard files, the run's shards again and again."""
         return itertools.islice(itertools.cycle(self.run.shard_files), count)
 
     def _evict_shards(self, count: int) -> Iterator[Path]:
+        """Yield like `_shards`, and drop each file from the page cache before."""
         for shard in self._shards(count):
             _evict(shard)
             yield shard
 
 
 class _Cycles:
-    """Times from a worker's start of a subtask to its next start, or to the end of its last subtask."""
+    """Measures cycles: from a worker's start of a subtask to its next start, or to the end of its last subtask."""
 
     def __init__(self) -> None:
         self._times_s: list[float] = []
@@ -274,14 +289,14 @@ class _Cycles:
 def _evict(path: Path) -> None:
     """Drop a file from the page cache."""
     with path.open("rb") as file:
-        # Written first, because dirty pages are not evicted.
+        # Write dirty pages first, because they are not evicted.
         os.fsync(file)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _can_evict(folder: Path) -> bool:
     """Return whether files of a folder can be evicted from the page cache; tmpfs and macOS cannot do that."""
-    # Tested by trying it: tmpfs accepts the advice and keeps the pages.
+    # Find out by trying: tmpfs accepts the advice and keeps the pages.
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False
     probe = folder / "probe"

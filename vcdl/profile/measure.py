@@ -19,7 +19,7 @@ from vcdl.run.reading import journal_of
 MOST_S = 40.0
 """Longest measurement, in seconds of training."""
 _STEADY = 8
-"""Subtasks that are measured once the evaluator has started, which uses a part of the processors."""
+"""Least number of measured subtasks after the evaluator has started, whose start takes processor time from them."""
 
 
 class _PauseAfterSubtasks(RunObserver):
@@ -41,7 +41,7 @@ class _PauseAfterSubtasks(RunObserver):
 
 
 def profile_run(folder: RunFolder) -> RunProfile:
-    """Return the profile of a run, also while it runs.
+    """Return the profile of a run up to now, whether or not it is running.
 
     Raises:
         RunFolderError: It has no update yet.
@@ -56,7 +56,7 @@ def profile_run(folder: RunFolder) -> RunProfile:
 
 
 def profile_here(job: Job) -> RunProfile:
-    """Return the profile of the job's first subtasks, for at most MOST_S.
+    """Train the job's first subtasks in a temporary folder for at most MOST_S seconds, and return their profile.
 
     Raises:
         VcdlError: The job cannot be trained.
@@ -72,7 +72,7 @@ def profile_here(job: Job) -> RunProfile:
         with journal_of(folder) as journal:
             events = [] if journal is None else list(journal.stream())
     profile = RunProfile.of(events)
-    # From the evaluator's first result on: before that its start takes a core, and subtasks look slower than they are.
+    # Measure only after the evaluator's first result. Until then its start takes a core, which slows subtasks down.
     steady = RunProfile(since_s=profile.first_measured_s or 0.0)
     for recorded in events:
         steady.follow(recorded)

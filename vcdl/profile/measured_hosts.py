@@ -30,7 +30,11 @@ class HostClass:
 
 
 def host_classes(profile: RunProfile) -> list[HostClass]:
-    """Group hosts into classes of a factor two, fastest first; bounds are fixed, so a lying host moves no other."""
+    """Group a run's hosts by training speed, fastest first; within a class speeds differ by less than a factor of two.
+
+    The bounds are powers of two, so that a host that lies about its speed moves no other into another class. Hosts
+    without a known speed form the last class.
+    """
     speeds = {}
     for host in profile.hosts:
         sums = profile.total([host])
@@ -51,7 +55,7 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
 
 
 def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
-    """Return a class of hosts for the model: seconds of a subtask, and how many a host has at a time."""
+    """Return a class of hosts in the terms of the planner's model, from the measured times of its subtasks."""
     sums, uses = profile.total(measured.hosts), [profile.hosts[host] for host in measured.hosts]
     at_once = sum(use.most_out for use in uses) / len(uses)
     at_work_s = sum(use.at_work_s for use in uses)
@@ -65,8 +69,9 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
     # Little's law: the number in training is the arrivals a second times the seconds of each.
     trained = subtasks * busy_s / at_work_s if at_work_s > 0 else 1.0
     slots = max(1.0, min(at_once, math.ceil(trained - _HALF_FREE)))
-    # Otherwise a slot waits between two subtasks: the client notices the end, and starts the next process. If a host
-    # has no more subtasks than it trains, its slot also waits until the last one is folded.
+    # A slot also waits between two subtasks, until the client notices the end and starts the next process. If a host
+    # has no more subtasks than slots, the slot also waits until the last one is applied; the model counts that
+    # elsewhere.
     waits_s = sums.mean_s(AWAY, SERVER, FOLD) if at_once <= slots else 0.0
     between_s = max(0.0, slots * at_work_s / subtasks - busy_s - waits_s)
     return HostType(
@@ -82,12 +87,12 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
 
 
 def measured_types(profile: RunProfile) -> list[HostType]:
-    """Return all hosts of a run for the model."""
+    """Return all hosts of a run in the terms of the planner's model, one type for each class of speed."""
     return [measured_type(profile, one) for one in host_classes(profile)]
 
 
 def mean_slot_s(types: Sequence[HostType], samples: float) -> float:
-    """Return the seconds of a subtask on a slot of mean speed; 0: no type has a measured speed.
+    """Return the seconds of a subtask with `samples` samples on a slot of mean speed, or 0 if no speed is known.
 
     A speed counts as at most _MOST_TIMES the median slot's, because a host may claim any.
     """
@@ -100,18 +105,25 @@ def mean_slot_s(types: Sequence[HostType], samples: float) -> float:
 
 
 def measured_servers(profile: RunProfile, count: int) -> Servers:
-    """Return the run's servers for the model."""
+    """Return the run's `count` parameter servers with the measured seconds of an upload, for the planner's model."""
     return Servers(max(1, count), profile.total().mean_s(FOLD))
 
 
 def mean_subtask(sums: StageSums) -> Subtask:
-    """Return the mean subtask of some sums."""
+    """Return the size of the mean subtask: its samples, and the bytes of its transfers."""
     count = max(1, sums.subtasks)
     return Subtask(sums.samples / count, sums.bytes_up / count, sums.bytes_down / count)
 
 
 def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: int) -> Work:
-    """Return a job of `subtasks` subtasks, with the measured run's start and end times, including the evaluator's."""
+    """Return the work of a planned job, with start and end times and the uncertainty as in the measured run.
+
+    Args:
+        profile: The measured run.
+        subtasks: Number of subtasks of the planned job.
+        subtask: The size of one.
+        shards: Number of its shards.
+    """
     first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
     evaluator_s = profile.first_measured_s or 0.0
     if profile.history.finished:
@@ -123,7 +135,10 @@ def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: i
 
 
 def _drift(profile: RunProfile) -> float:
-    """Return the relative change of hosts' speed between epochs and from now on: σ · √(1 + 1/n); 0: unknown."""
+    """Return how much the speed of hosts may change from now on, as a relative standard deviation; 0 if unknown.
+
+    It is σ · √(1 + 1/n), where σ is the deviation of n epochs' mean times from their host's mean.
+    """
     count, squares = 0, 0.0  # each epoch's mean divided by its host's mean, so that the average is 1
     for means in profile.steady.values():
         epochs, sum_s, sum_of_squares = means.moments()

@@ -19,7 +19,7 @@ _TIMEOUT_S = 900.0
 
 
 def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
-    """Measure the network stall of a submitted job, and stop the job after some subtasks.
+    """Wait until clients have trained some subtasks of a submitted job, pause the job, and return its network stall.
 
     Raises:
         GridError: No subtask was uploaded.
@@ -46,9 +46,10 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
 
 
 def stall_of(profile: RunProfile) -> Stall:
-    """Return the network stall in a run: the part of a subtask's transfers not hidden by other training on its host.
+    """Return the network stall of a run: the time of transfers during which a slot of the host waits.
 
-    A host's number of slots is the lowest that explains how much it trained.
+    Transfers during which the host trains another subtask do not count. The journal does not record the hosts' numbers
+    of slots, so for each host the lowest number is assumed that explains how much it trained.
     """
     sums, slots_s = profile.total(), 0.0
     for host, use in profile.hosts.items():

@@ -24,7 +24,11 @@ _MANY = 40
 
 
 def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
-    """Return the advice and the table by stage: for all, and by class of hosts or epoch if there are several."""
+    """Return what `vcdl profile` prints: the advice, and a table of the mean seconds of a subtask in each stage.
+
+    The table has a column for all hosts, one for each class of hosts if there are several, and one for the first and
+    the last epoch.
+    """
     whole, classes = profile.total(), host_classes(profile)
     lines = [advice.words(), ""] if advice is not None else []
     columns = [("all", whole)]
@@ -40,12 +44,16 @@ def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
 
 
 def beside_lines(profiles: Mapping[str, RunProfile]) -> list[str]:
-    """Return the table by stage with a column for each run, by the runs' names."""
+    """Return a table of the mean seconds in each stage, with a column for each run.
+
+    Args:
+        profiles: Run's name → its profile.
+    """
     return _table([(name, profile.total()) for name, profile in profiles.items()])
 
 
 def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
-    """Return the figures for programs."""
+    """Return the object that `vcdl profile --json` prints."""
     classes = {_host_names(one): _figures(profile.total(one.hosts)) for one in host_classes(profile)}
     return {
         "advice": None if advice is None else advice.words(),
@@ -60,7 +68,7 @@ def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
 
 
 def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
-    """Draw a mean subtask's stages by epoch, and by class of hosts if several.
+    """Write a picture of a mean subtask's stages by epoch, and by class of hosts if there are several.
 
     Raises:
         RunFolderError: The picture cannot be written.
@@ -79,6 +87,7 @@ def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
 
 
 def _draw(axes: "Axes", columns: Sequence[tuple[str, StageSums]]) -> None:
+    """Draw a bar of stacked stages for each (label, sums)."""
     from matplotlib import colormaps
 
     colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
@@ -97,6 +106,7 @@ def _draw(axes: "Axes", columns: Sequence[tuple[str, StageSums]]) -> None:
 
 
 def _table(columns: Sequence[tuple[str, StageSums]]) -> list[str]:
+    """Return the lines of a table with a row for each stage and a column for each (heading, sums)."""
     rows = [["stage", *(name for name, _ in columns), ""]]
     for stage in STAGES:
         if any(sums.mean_s(stage) > _LEAST * sums.mean_s() for _, sums in columns):

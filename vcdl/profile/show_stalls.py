@@ -23,7 +23,7 @@ _INCHES = (8.0, 3.4)
 
 
 def stall_sentence(measured: Measured, found: Sequence[Stall]) -> str:
-    """Return a sentence on the largest stall on this machine with its cure, or that there is none."""
+    """Return a sentence that names the largest stall and its remedy, or says that there is none."""
     stall = greatest(found)
     if stall is None:
         workers = plural(measured.workers, "worker")
@@ -38,7 +38,7 @@ def stall_sentence(measured: Measured, found: Sequence[Stall]) -> str:
 
 
 def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
-    """Return the sentence, the runs and the stalls."""
+    """Return what `vcdl profile` prints about stalls: the sentence, a table of runs, and a table of stalls."""
     cut = f", 1/{measured.cut} of the job's" if measured.cut > 1 else ""
     runs = [["run", f"a subtask of {measured.samples} samples{cut}"]]
     runs += [[name, f"{statistics.median(times_s):.3f} s", RUNS[name]] for name, times_s in measured.times_s.items()]
@@ -65,7 +65,7 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
 
 
 def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
-    """Return the figures for programs."""
+    """Return the stalls as the object that `vcdl profile --json` prints."""
     return {
         "sentence": stall_sentence(measured, found),
         "workers": measured.workers,
@@ -84,7 +84,7 @@ def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
 
 
 def draw_stalls(measured: Measured, found: Sequence[Stall], output: Path, title: str) -> None:
-    """Draw a bar for each stall, with a dot for each round.
+    """Write a picture with a bar for each stall, and a dot for each round.
 
     Raises:
         RunFolderError: The picture cannot be written.

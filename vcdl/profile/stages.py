@@ -64,14 +64,14 @@ LOST, REFUSED, SUPERSEDED, CANCELLED = "lost", "refused", "superseded", "cancell
 
 @dataclass
 class StageSums:
-    """Sums over subtasks that were folded."""
+    """Sums over subtasks whose update was applied."""
 
     subtasks: int = 0
     samples: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
     told: int = 0
-    """Number of subtasks whose client reported possible stages."""
+    """Number of subtasks whose client reported plausible times of its stages."""
     compiled: int = 0
     """Number of subtasks that were the first of their process."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -89,22 +89,23 @@ class StageSums:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def mean_s(self, *stages: str) -> float:
-        """Return the mean seconds of a subtask in some stages; without arguments, in all."""
+        """Return the mean seconds of a subtask in the given stages together; without arguments, in all stages."""
         return sum(self.seconds.get(stage, 0.0) for stage in stages or STAGES) / max(1, self.subtasks)
 
 
 @dataclass
 class EpochMeans:
-    """A host's mean subtask time by epoch. A closed epoch is reduced to sums."""
+    """The mean time of a host's subtasks in each epoch, as sums over the closed epochs, so that it does not grow."""
 
     epochs: int = 0
+    """Number of closed epochs with a subtask of the host."""
     sum_s: float = 0.0
     sum_of_squares: float = 0.0
     open: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Epoch → number of its subtasks, and their seconds."""
 
     def add(self, epoch: int, seconds: float) -> None:
-        """Add a subtask of an epoch."""
+        """Add a subtask of an epoch, which took this many seconds."""
         count, before_s = self.open.get(epoch, (0, 0.0))
         self.open[epoch] = count + 1, before_s + seconds
 
@@ -117,7 +118,7 @@ class EpochMeans:
             self.sum_of_squares += mean_s * mean_s
 
     def moments(self) -> tuple[int, float, float]:
-        """Return the number of epochs, the sum of their means, and that of their squares."""
+        """Return the number of epochs, including open ones, the sum of their mean seconds, and that of the squares."""
         means = [seconds / count for count, seconds in self.open.values()]
         squares = self.sum_of_squares + sum(mean * mean for mean in means)
         return self.epochs + len(means), self.sum_s + sum(means), squares
@@ -125,26 +126,26 @@ class EpochMeans:
 
 @dataclass
 class HostUse:
-    """How a host's time is used."""
+    """Which workunits a host has, and for how long it had any. Times are active seconds of the run."""
 
     out: dict[str, float] = field(default_factory=dict)
-    """Workunit that it is training → active seconds at which it got it."""
+    """Workunit that the host has → active seconds at which it got the workunit."""
     most_out: int = 0
     """Most workunits that it ever had at once."""
     busy_s: float = 0.0
     """Seconds in which it had any workunit, up to the last time that it had none."""
     first_s: float | None = None
-    """Active seconds at which it got its first workunit; None: it got none."""
+    """Active seconds at which it got its first workunit, or None if it got none."""
     last_s: float = 0.0
     """Active seconds of its last event."""
     machine: str = ""
-    """Its client's last description of the machine; empty: none, as from older clients."""
+    """The last description of the machine by its client; empty if there is none, as from older clients."""
     backend: str = ""
     _since_s: float = 0.0
     """Active seconds since which it has had a workunit, while it has one."""
 
     def takes(self, workunit: str, now_s: float) -> None:
-        """Record that the host got a workunit."""
+        """Record that the host got a workunit, at `now_s` active seconds."""
         if not self.out:
             self._since_s = now_s
         self.first_s = now_s if self.first_s is None else self.first_s
@@ -153,7 +154,7 @@ class HostUse:
         self.last_s = now_s
 
     def ends(self, workunit: str, now_s: float) -> None:
-        """Record that the host no longer has a workunit; do nothing if it had none."""
+        """Record that the host no longer has a workunit; do nothing if it did not have this one."""
         if self.out.pop(workunit, None) is None:
             return
         self.last_s = now_s
@@ -179,22 +180,30 @@ class HostUse:
 
 @dataclass
 class RunProfile:
-    """The stages of a run's subtasks: pass each event to `follow` in order, then read the fields."""
+    """The stages of a run's subtasks: pass each event to `follow` in order, then read the fields.
+
+    Times are active seconds: pauses of the run are left out.
+    """
 
     by_host: dict[str, StageSums] = field(default_factory=dict)
+    """Host → sums over its subtasks whose update was applied; "" for subtasks of an unknown host."""
     by_epoch: dict[int, StageSums] = field(default_factory=dict)
+    """Epoch → sums over its subtasks whose update was applied."""
     steady: dict[str, EpochMeans] = field(default_factory=dict)
-    """Host → the seconds that subtasks occupied it, by epoch, without a process's one-time stages."""
+    """Host → how long its subtasks occupied it in each epoch, without the stages that a process has only once."""
     hosts: dict[str, HostUse] = field(default_factory=dict)
+    """Host → which workunits it has, and for how long it had any."""
     wasted: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Reason → number of wasted subtasks, and the seconds that hosts had them."""
+    """Reason (LOST, REFUSED, SUPERSEDED, CANCELLED) → number of wasted attempts, and the seconds that hosts had
+    them."""
     history: JobHistory = field(default_factory=JobHistory)
     last_applied_s: float = 0.0
     """Active seconds at which the last subtask was folded."""
     since_s: float = 0.0
-    """Active seconds before which only the one-time stages of processes are counted, as other processes still start."""
+    """Active seconds at which the measurement begins. Of subtasks sent earlier, only the stages that a process has once
+    are counted."""
     first_measured_s: float | None = None
-    """Active seconds at which the evaluator had measured its first version; None: it has not."""
+    """Active seconds at which the evaluator finished its first evaluation, or None before."""
     evaluations_s: list[float] = field(default_factory=list)
     """Seconds of each evaluation."""
     _created: dict[str, float] = field(default_factory=dict)
@@ -212,7 +221,7 @@ class RunProfile:
 
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event."""
-        # First, as the active time of this event follows from it.
+        # Update the history first, because the active time of this event follows from it.
         self.history.follow(recorded)
         now_s = self.history.wall_s  # active time: pauses of the run are no stage
         match event := recorded.event:
@@ -243,12 +252,15 @@ class RunProfile:
                 pass
 
     def machine(self, host: str) -> tuple[int, int, str]:
-        """Return the bytes that a host downloaded and uploaded for folded subtasks, and its machine in words."""
+        """Return facts about a host: the bytes that it downloaded and uploaded for applied subtasks, and its machine.
+
+        The machine is a text for users, empty if unknown.
+        """
         sums, use = self.by_host.get(host, StageSums()), self.hosts.get(host, HostUse())
         return sums.bytes_down, sums.bytes_up, ", ".join(word for word in (use.backend, use.machine) if word)
 
     def total(self, hosts: Iterable[str] | None = None) -> StageSums:
-        """Return the sums over some hosts, or over all."""
+        """Return the sums over the given hosts together, or over all hosts if None."""
         chosen, wanted = StageSums(), None if hosts is None else set(hosts)
         for host, sums in self.by_host.items():
             if wanted is None or host in wanted:
@@ -262,10 +274,11 @@ class RunProfile:
 
     @property
     def idle_s(self) -> float:
-        """Seconds without a workunit, over all hosts."""
+        """Seconds in which hosts had no workunit, summed over all hosts."""
         return sum(host.idle_s for host in self.hosts.values())
 
     def _apply(self, event: UpdateApplied, now_s: float) -> None:
+        """Add the stages of an applied subtask to the sums of its host and epoch."""
         self.last_applied_s = now_s
         created_s = self._created.pop(event.workunit, None)
         sendings = self._sent.pop(event.workunit, {})
@@ -308,6 +321,7 @@ class RunProfile:
         self.by_epoch.setdefault(epoch, StageSums()).add(sums)
 
     def _waste(self, reason: str, event: _Ended, host: str, now_s: float) -> None:
+        """Count an attempt as wasted, for the given host or, if it is "", for all hosts that had the workunit."""
         workunit: str = event.workunit
         sendings = self._sent.get(workunit, {})
         hosts = [host] if host else list(sendings)
@@ -324,7 +338,13 @@ class RunProfile:
 
 
 def stages_of(event: UpdateApplied, turnaround_s: float, with_host_s: float) -> dict[str, float]:
-    """Return the seconds by stage of a folded update, none negative; stages near the end have priority."""
+    """Divide the time of an applied update into stages; return stage → seconds, none negative.
+
+    Args:
+        event: The update, with the times that client and server report.
+        turnaround_s: Seconds from the creation of its workunit to its application, to which the stages add up.
+        with_host_s: Seconds of these since its host got the workunit.
+    """
     left_s = max(0.0, turnaround_s)
     stages: dict[str, float] = {}
 

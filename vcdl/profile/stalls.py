@@ -1,8 +1,8 @@
-"""Stalls by differential runs, as Stash defines them (Sharma et al., arXiv 2208.14344, after DS-Analyzer, VLDB 2021).
+"""Compute stalls from differential runs, as Stash does (Sharma et al., arXiv 2208.14344, after DS-Analyzer, VLDB 2021).
 
-T(run) is the time of the same samples. A stall is the time that one more part adds, as a fraction of the run that has
-it; the network's as a fraction of the run without it. The authors' script computes another fetch stall, T(cold) −
-prepare.
+Each run trains the same samples, with one more part of the system than the run before. A stall is the time that the
+part adds, as a fraction of the time of the run with the part. Only the network stall is a fraction of the time without
+it. The fetch stall is T(cold) − T(warm); the authors' script computes another one.
 """
 
 import statistics
@@ -17,7 +17,7 @@ RUNS: Mapping[str, str] = {
     COLD: "all workers, shards read from the disk",
     LOOP: "all workers, the parameter server too",
 }
-"""Run → the parts that it includes, in words."""
+"""Run → the parts of the system that take part in it, as a text for users."""
 INTERCONNECT, PREPARE, FETCH, SERVER, NETWORK = "interconnect", "prepare", "fetch", "server", "network"
 _DIFFERENCES = {INTERCONNECT: (TOGETHER, ALONE), PREPARE: (WARM, TOGETHER), FETCH: (COLD, WARM), SERVER: (LOOP, WARM)}
 """Stall → the run that has it, and the one that lacks it."""
@@ -34,13 +34,15 @@ WORTH = 0.05
 
 @dataclass(frozen=True)
 class Stall:
-    """One stall, measured once a round."""
+    """The time that one part of the system costs, measured once in each round."""
 
     name: str
+    """The part: a key of MEANINGS."""
     seconds: float
-    """Median seconds of a subtask."""
+    """Median seconds that the part adds to a subtask."""
     shares: tuple[float, ...]
-    """Fractions by round; negative where the machine's other work outweighed the stall."""
+    """The stall in each round, as a fraction of a subtask's time. Negative where other work on the machine outweighed
+    it."""
 
     @property
     def share(self) -> float:
@@ -49,7 +51,7 @@ class Stall:
 
     @property
     def is_worth_a_word(self) -> bool:
-        """Whether it is large enough, and in three rounds of four, so that it is not the machine's other work."""
+        """Whether it is at least WORTH, and positive in three rounds of four, so that it is no effect of other work."""
         return self.share >= WORTH and sorted(self.shares)[len(self.shares) // 4] > 0.0
 
     @property
@@ -82,12 +84,17 @@ def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Sta
 
 
 def network_stall(away_s: float, on_host_s: float) -> Stall:
-    """Return the network stall of a subtask; T(1 machine) is its time on the host."""
+    """Return the network stall of a subtask, as a fraction of its time on the host.
+
+    Args:
+        away_s: Seconds for which a slot of the host waits for its transfers.
+        on_host_s: Seconds that it occupies the host.
+    """
     return Stall(NETWORK, away_s, (_share(away_s, on_host_s),))
 
 
 def greatest(found: Sequence[Stall]) -> Stall | None:
-    """Return the stall with the largest gain if removed; None if none is worth mentioning."""
+    """Return the stall whose removal would make the job fastest, or None if none is worth mentioning."""
     return max((stall for stall in found if stall.is_worth_a_word), key=lambda stall: stall.gain, default=None)
 
 

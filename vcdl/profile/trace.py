@@ -1,9 +1,9 @@
 """Write a run's journal as a trace in Chrome's JSON format, which Perfetto and chrome://tracing show as a time line.
 
-A host is a process with a thread for each subtask that it has at a time. Below a subtask are the stages that its client
-reported. A client reports durations and no moments, so its stages are drawn to end at its upload's arrival: the
-upload's own time is the gap before them. Folds and evaluations are threads of the process `server`. Times are
-microseconds since the first event.
+In the trace, a host is a process with a thread for each subtask that it has at a time. Below a subtask are the stages
+that its client reported. A client reports durations and no start times, so its stages are drawn such that the last one
+ends when the upload arrives; the gap before the first one includes the time of the transfers. Applied updates and
+evaluations are threads of the process `server`. Times are microseconds since the first event.
 
 Format: "Trace Event Format", the JSON object form with complete events (`ph: X`).
 """
@@ -49,6 +49,8 @@ def write_trace(events: Iterable[Recorded], file: Path) -> int:
 
 @dataclass
 class _Trace:
+    """Collects the events of a run, and yields the trace's slices once all were passed to `follow`."""
+
     stream: SubtaskStream = field(default_factory=lambda: SubtaskStream(ended=deque()))
     began_s: float | None = None
     applied: dict[str, tuple[float, UpdateApplied]] = field(default_factory=dict)

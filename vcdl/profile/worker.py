@@ -1,4 +1,7 @@
-"""`python -m vcdl.profile.worker`: the worker of differential runs; an empty shard file means the last samples."""
+"""`python -m vcdl.profile.worker`: the worker of differential runs, which keeps its last samples in memory.
+
+It trains on them again when a subtask's shard file is empty, so that runs without reading can be measured.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +13,7 @@ from vcdl.wire.workunit import SHARD_FILE, Normalisation
 
 
 class KeptShard:
-    """Reads shards, and returns the newest one again for an empty file."""
+    """Reads shards; for an empty file it returns the shard of the call before, without reading."""
 
     def __init__(self, read: ShardReader = read_shard) -> None:
         self._read = read

@@ -1,4 +1,4 @@
-"""Send alerts by a command or a webhook: once for each cause, and again if it returns after it was gone."""
+"""Send alerts by a command or a webhook: once for each cause, and once more if a cause returns after it was gone."""
 
 import http.client
 import json
@@ -31,14 +31,15 @@ class AlertChannel:
             raise JobError(f"{self.webhook} is no webhook: https://hooks.example.org/x is one")
 
     def news(self, causes: Mapping[str, str], sent: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
-        """Send an alert for each cause that has none yet.
+        """Send an alert for each cause for which none was sent yet.
 
         Args:
-            causes: What is wrong now: name → text.
-            sent: Names whose alert was sent earlier.
+            causes: What is wrong now: name of the cause → text of the message.
+            sent: The names for which an alert was sent earlier: the first result of the previous call.
 
         Returns:
-            The names of `causes` whose alert has been sent, for the next call, and why others could not be sent.
+            The names in `causes` for which an alert has been sent by now, to be passed to the next call; and for each
+            alert that failed, the reason. Failed ones are tried again by the next call.
         """
         # An alert is forgotten when its cause is gone, so that it is sent again the next time.
         done, failed = [name for name in sent if name in causes], []
@@ -53,7 +54,7 @@ class AlertChannel:
         return tuple(done), failed
 
     def _send(self, message: str) -> str:
-        """Send a message; return why it could not be sent."""
+        """Send a message; return why it could not be sent, or "" if it was sent."""
         try:
             if self.command:
                 # The message is one argument, so no shell reads it: it may contain text from a host.

@@ -1,4 +1,4 @@
-"""The round numbers at which the axes of a chart are labelled."""
+"""Choose the round numbers at which the axes of a chart are labelled."""
 
 import math
 from typing import NamedTuple
@@ -25,13 +25,19 @@ class Tick(NamedTuple):
 
 
 def round_values(low: float, high: float, is_log: bool = False) -> list[float]:
-    """Return the round numbers in a range; with `is_log` for a logarithmic axis, whose numbers are above 0."""
+    """Return a few round numbers in a range, ascending, at which to label an axis.
+
+    Args:
+        low: The lower end.
+        high: The upper end, above `low`.
+        is_log: Whether the axis is logarithmic. Then both ends must be above 0.
+    """
     # Below a factor of ten a logarithmic axis would have one power of ten or none on it.
     return _powers(low, high) if is_log and high >= 10 * low else _multiples(low, high)
 
 
 def _multiples(low: float, high: float) -> list[float]:
-    """Return few multiples in a range of a round step: 1, 2 or 5 times a power of ten."""
+    """Return the multiples of a round step in a range; the step is 1, 2 or 5 times a power of ten."""
     least = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(least))
     # 10 times the power is always enough, so `next` finds one.
@@ -40,7 +46,7 @@ def _multiples(low: float, high: float) -> list[float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Return the powers of ten in a range: few ones with their 2 and 5 times, of many ones every nth."""
+    """Return powers of ten in a range. If there are few, 2 and 5 times them are added; if many, some are left out."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if len(powers) <= 3 else (1,)
     values = (digit * 10.0**power for power in powers[:: math.ceil(len(powers) / _TICKS)] for digit in digits)

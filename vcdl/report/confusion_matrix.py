@@ -1,4 +1,4 @@
-"""Count and draw a confusion matrix: which classes are predicted as which others."""
+"""Count and draw a confusion matrix: how often samples of each class are predicted as each class."""
 
 import csv
 import io
@@ -45,11 +45,11 @@ class ConfusionMatrix:
 
     @classmethod
     def of(cls, batches: Iterable[tuple[_Array, _Array]], names: Sequence[str], threshold: float = 0.5) -> Self:
-        """Count the samples of all batches.
+        """Count the samples of all batches. Labels that are no class of the model are left out.
 
         Args:
             batches: Labels, shape (n, …), and the model's outputs, shape (n, …, classes) or (n, …, 1).
-            names: Names of the classes, as far as they have one.
+            names: Names of the classes; classes beyond them are named by their number.
             threshold: Value above which a single output means class 1.
         """
         counts = np.zeros((0, 0), np.int64)
@@ -78,7 +78,7 @@ class ConfusionMatrix:
             temporary.write_text(text.getvalue(), encoding="utf-8")
 
     def draw(self, path: Path, title: str) -> None:
-        """Draw the matrix, atomically; a cell's colour is its fraction of the row. Raises RunFolderError."""
+        """Write a picture of the matrix atomically; a cell's colour is its part of the row. Raises RunFolderError."""
         size = len(self.names)
         # Matplotlib reads `$…$` as mathematics, and fails for what is none.
         names = [printable(name).replace("$", r"\$")[:_LONGEST_NAME] for name in self.names]
@@ -86,7 +86,8 @@ class ConfusionMatrix:
         side = max(_LEAST_INCHES, size * (_CELL_INCHES if size <= _MOST_NUMBERED else _SMALL_CELL_INCHES))
         margin = _MARGIN_INCHES + longest * _LETTER_INCHES
         whole = margin + side + _MARGIN_INCHES
-        # Placed by hand: Matplotlib's layout would shrink the cells for long names, and numbers would not fit.
+        # Place the axes without Matplotlib's layout, which would shrink the cells for long names: numbers would not
+        # fit.
         figure = new_figure(whole, whole, layout=None)
         axes = figure.add_axes((margin / whole, margin / whole, side / whole, side / whole))
         # At least 1: a class without a sample has a row of zeros.
@@ -109,5 +110,5 @@ class ConfusionMatrix:
 
     @property
     def accuracy(self) -> float:
-        """Fraction of samples on the diagonal."""
+        """The accuracy: the fraction of samples on the diagonal; 0 without samples."""
         return float(np.trace(self.counts) / max(1, self.counts.sum()))

@@ -1,4 +1,4 @@
-"""Show a run's progress, live on a terminal and as plain lines elsewhere; observers cannot change the run."""
+"""Show a run's progress, live on a terminal and as plain lines elsewhere."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -37,10 +37,10 @@ _GAP = 2
 
 @contextmanager
 def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Iterator[RunObserver]:
-    """Show a run on `stream` until the context is left.
+    """Yield an observer that shows a run on `stream` until the block ends.
 
     Args:
-        goal: What the run trains towards.
+        goal: The end that the run trains towards.
         stream: The terminal or file.
         clock: The journal's clock; None if there is no journal yet.
     """
@@ -97,9 +97,10 @@ class EventLines(RunObserver, ABC):
 
     @abstractmethod
     def show(self, line: str) -> None:
-        """Print one line of plain text, which stays on the screen."""
+        """Print one line that stays on the screen, above figures that are redrawn."""
 
     def _lines(self, events: Sequence[Recorded]) -> list[str]:
+        """Apply events to the report, and return the lines about them; events of earlier sessions give none."""
         lines: list[str] = []
         for recorded in events:
             # A resumed run first replays the journal of earlier sessions, whose epochs were shown then.
@@ -107,7 +108,7 @@ class EventLines(RunObserver, ABC):
                 self._session_began = True
                 # Epochs of earlier sessions count as shown.
                 self._epochs_shown = len(self._report.epochs)
-            # Applied before the session begins, too, because the figures are those of the whole run.
+            # Apply events of earlier sessions, too, because the figures are those of the whole run.
             self._report.follow(recorded)
             if not self._session_began:
                 continue
@@ -188,7 +189,7 @@ class LiveDisplay(EventLines):
         return self._report.stop is not None or self._report.subtasks_done >= self._goal.subtasks
 
     def render(self) -> "RenderableType":
-        """Return the display as it is drawn now."""
+        """Return what to draw now; called by rich's thread several times a second."""
         from rich.text import Text
 
         with self._lock:
@@ -225,6 +226,7 @@ class LiveDisplay(EventLines):
         return self._with_figures(table, now_s)
 
     def _with_figures(self, bars: "Table", now_s: float) -> "Table":
+        """Return the bars with the phase above and the figures of the run below."""
         from rich.table import Table
 
         report = self._report

@@ -1,4 +1,4 @@
-"""Compute every figure that is shown of a run, from its journal.
+"""Compute the figures of a run from its journal, for every display and file.
 
 Times are active times: pauses between sessions are left out.
 """
@@ -16,7 +16,7 @@ from vcdl.journal.totals import Totals
 
 @dataclass(frozen=True)
 class Rates:
-    """The present speed of the run."""
+    """The speed of a run over its last updates."""
 
     updates_s: float
     """Updates per second."""
@@ -32,11 +32,11 @@ class Report:
     """
 
     history: JobHistory = field(default_factory=JobHistory)
-    """The history of events, from which the coordinator decides as well."""
+    """The history from which all figures follow; the coordinator decides from the same."""
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
-        """Return the report of a sequence of events."""
+        """Return the report of a journal's events, given in order."""
         return cls(JobHistory.of(events))
 
     def follow(self, recorded: Recorded) -> None:
@@ -67,7 +67,7 @@ class Report:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the job ended because a shard kept failing: `vcdl resume` tries it again."""
+        """Whether the job ended because a subtask failed as often as allowed; `vcdl resume` then tries it again."""
         return self.stop is not None and self.stop.reason == StopReason.SUBTASK_FAILED
 
     # -- figures
@@ -89,32 +89,32 @@ class Report:
 
     @property
     def monitor(self) -> Monitor:
-        """The measure by which the job is judged."""
+        """The metric by which the job is judged."""
         return self.history.monitor
 
     @property
     def best_epoch(self) -> EpochDetail | None:
-        """The epoch with the best mean by the monitor; None before the first, and if all have diverged."""
+        """The epoch with the best mean of the monitor. None if no epoch is evaluated yet, or if all have diverged."""
         best = self.history.best_epoch
         return best if best is not None and math.isfinite(best.mean) else None
 
     def final(self, split: str) -> VersionEvaluated | None:
-        """Return the last version's measures on a split of FINAL_SPLITS; None if not measured yet."""
+        """Return the evaluation of the job's result on a split of FINAL_SPLITS, or None if there is none yet."""
         return self.history.measured.get((self.stop.version, split)) if self.stop is not None else None
 
     @property
     def final_validation(self) -> VersionEvaluated | None:
-        """The measures of the job's last version on the whole validation set."""
+        """The evaluation of the job's result on the whole validation set, or None if there is none yet."""
         return self.final(FINAL_SPLITS[0])
 
     @property
     def final_test(self) -> VersionEvaluated | None:
-        """The measures of the job's last version on the test set."""
+        """The evaluation of the job's result on the test set, or None if there is none (yet)."""
         return self.final(FINAL_SPLITS[1])
 
     @property
     def staleness_mean(self) -> float | None:
-        """Mean staleness over all updates; None before the first one."""
+        """Mean staleness over all updates, or None before the first one."""
         return self.totals.staleness_sum / self.totals.applied if self.totals.applied else None
 
     def rates(self, now_s: float) -> Rates | None:

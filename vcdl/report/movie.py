@@ -1,4 +1,4 @@
-"""Compute the movie of a run from its journal: who trained what and when, what was lost, how the measure rose.
+"""Compute the movie of a run from its journal: which host trained what and when, what was lost, how the metric rose.
 
 A movie is a picture of the whole run with time from left to right, which a playhead uncovers once in some twenty
 seconds, however long the run took. A subtask becomes visible where the playhead is while a host works on it, and takes
@@ -58,7 +58,7 @@ _LANES, _RARE = 4, 0.05
 """Most lanes for a host's simultaneous subtasks, and the fraction of its subtasks that a further lane must hold: a few
 overlaps would make all bars thin."""
 AGAIN, INTERRUPTED, RESTORED = "again", "interrupted", "restored"
-"""Kinds other than fates: a subtask that was applied at a later try, and two events of the whole run."""
+"""Kinds of lines besides a subtask's fate: a subtask that was applied at a later try, and two events of the run."""
 _APPLIED, _GIVEN_AGAIN = "updates applied", "given out again"
 KINDS = {
     Fate.TRAINED: ("applied", "#0072b2", "#3b9ddd"),
@@ -71,11 +71,12 @@ KINDS = {
     INTERRUPTED: ("× run interrupted", "#1b1f24", "#e7eaed"),
     RESTORED: ("× store restored", "#8a4fbf", "#c39bea"),
 }
-"""The legend, in its order: words, and colours for light and dark, which are those of the service's pages."""
+"""Kind of line → its text in the legend, and its colours on light and dark paper, as on the service's pages. The order
+is that of the legend."""
 
 
 class Stroke(NamedTuple):
-    """A line; a subtask is a short and wide one."""
+    """A line to draw. A subtask is a short and wide one."""
 
     kind: str
     """Name of the line's colour."""
@@ -88,13 +89,14 @@ class Stroke(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A text at a place."""
+    """A text to draw."""
 
     x: float
     y: float
     words: str
+    """The text."""
     style: str = ""
-    """`title`, `number`, or `right` or `middle` for words that end or have their middle at the place."""
+    """`title` or `number` for their fonts; `right` or `middle` for a text that ends at `x`, or is centred there."""
     frame: int = 0
     """Number of the frame in which the text replaces the previous one at its place."""
 
@@ -119,7 +121,8 @@ def movie_of(events: Iterable[Recorded], name: str, has_workers: bool = False) -
     Args:
         events: The whole journal, in order.
         name: The beginning of the title, such as the job's name.
-        has_workers: Subtasks are trained by child processes of the run, which die with it without an event.
+        has_workers: Whether child processes of the run train the subtasks. If the run is killed, they die with it, and
+            the journal has no event for their subtasks.
 
     Raises:
         RunFolderError: No subtask was given out yet.
@@ -132,6 +135,8 @@ def movie_of(events: Iterable[Recorded], name: str, has_workers: bool = False) -
 
 @dataclass
 class _Recording:
+    """Collects the events of a run: pass each to `follow` in order, then call `movie` once."""
+
     has_workers: bool
     history: JobHistory = field(default_factory=JobHistory)
     stream: SubtaskStream = field(default_factory=lambda: SubtaskStream(ended=deque()))
@@ -141,7 +146,7 @@ class _Recording:
     given: set[str] = field(default_factory=set)
     """Subtasks that a host has started."""
     again: set[tuple[str, str]] = field(default_factory=set)
-    """Workunit and host of a subtask that had been given out before."""
+    """(workunit, host) of each attempt at a subtask that a host had started before."""
     waited_s: dict[str, float] = field(default_factory=dict)
     """Workunit → seconds between its upload and its application."""
     evaluated: list[tuple[float, VersionEvaluated]] = field(default_factory=list)
@@ -157,7 +162,7 @@ class _Recording:
             self._mark(INTERRUPTED, history.wall_s)
         elif isinstance(recorded.event, WorkunitSent) and self.has_workers:
             self.stream.lose(recorded.event.workunit, self.interrupted_s)  # if a killed worker had it
-        # First, so that `wall_s` is the active time of this event.
+        # Update the history first, so that `wall_s` is the active time of this event.
         history.follow(recorded)
         now_s = history.wall_s
         # In active time: pauses of hours would otherwise fill the picture.
@@ -181,11 +186,12 @@ class _Recording:
                 pass
 
     def _mark(self, kind: str, now_s: float) -> None:
+        """Record an event of the whole run, which is drawn as a vertical line and counted."""
         self.marks.append((now_s, kind))
         self.counted.setdefault(KINDS[kind][0].removeprefix("× "), []).append(now_s)
 
     def movie(self, name: str) -> Movie:
-        """Draw the recorded events; no more events may follow."""
+        """Return the movie of the recorded events; do not call `follow` afterwards."""
         history = self.history
         spans = self.stream.spans(None if history.finished else history.wall_s)
         if not spans:
@@ -227,10 +233,11 @@ class _Recording:
         return Movie(title, max(shape.y for shape in legend if isinstance(shape, Label)) + 14, bottom, kinds, shapes)
 
     def _x(self, time_s: float) -> float:
+        """Return the horizontal position of an active time."""
         return LEFT + time_s / self.end_s * (RIGHT - LEFT)
 
     def _frame(self, time_s: float) -> int:
-        """Return the first frame that ends after a moment."""
+        """Return the number of the frame in which something at this active time appears."""
         return max(1, math.ceil(time_s / self.end_s * FRAMES))
 
     def _kind(self, span: Span) -> str:
@@ -256,7 +263,7 @@ class _Recording:
             yield Stroke(kind, wide, ((x, y), (end, y)), self._frame(whole.end_s))
 
     def _counters(self) -> Iterator[Label]:
-        """Yield each number where it changes, and the labels below."""
+        """Yield the counters above the picture: each value from the frame in which it is reached, and their labels."""
         monitor = self.history.monitor
         words = {"running time": {at: self._elapsed_text(at / FRAMES * self.end_s) for at in range(FRAMES + 1)}}
         for label, times in self.counted.items():
@@ -274,10 +281,12 @@ class _Recording:
         return f"{time_s // DAY_S:.0f} d {time_s % DAY_S // 3600:.0f} h" if is_long else duration(time_s)
 
     def _finite_measures(self) -> list[tuple[float, float]]:
+        """Return (active time, value of the monitor) of each evaluation with a finite value."""
         values = [(time_s, self.history.monitor.value(event)) for time_s, event in self.evaluated]
         return [(time_s, value) for time_s, value in values if math.isfinite(value)]
 
     def _curve(self) -> Iterator[Stroke | Label]:
+        """Yield the curve of the monitor with its axis; nothing without evaluations."""
         points = self._finite_measures()
         if not points:
             return
@@ -297,7 +306,7 @@ class _Recording:
         yield Stroke("ink", 2.5, curve)
 
     def _over_time(self, bottom: float) -> Iterator[Stroke | Label]:
-        """Yield what happened to the whole run, the updates applied in each frame, and the axis of time."""
+        """Yield the lines of events of the whole run, a bar for the updates in each frame, and the axis of time."""
         for time_s, kind in self.marks:
             x = self._x(time_s)
             yield Stroke(kind, 2, ((x, CURVE_TOP - 8), (x, bottom)), self._frame(time_s))
@@ -324,6 +333,7 @@ def _rows(hosts: Sequence[str], height: float) -> Iterator[Stroke | Label]:
 
 
 def _legend(kinds: dict[str, int], note: str, y: float) -> Iterator[Stroke | Label]:
+    """Yield the legend from height `y` on: the kinds that occurred, with how often, and a note if it is not empty."""
     x = 20.0
     for kind in KINDS:
         if kind not in kinds and kind != Fate.AT_WORK:  # it appears in every movie, though not in the last frame

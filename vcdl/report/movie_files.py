@@ -25,7 +25,7 @@ _COLOURS = {
     "ink": ("#1b1f24", "#e7eaed"),
     **{kind: (light, dark) for kind, (_, light, dark) in KINDS.items()},
 }
-"""Light and dark."""
+"""Kind of line, text or area → its colours on light and dark paper."""
 _STYLE = """\
 text{font:12px system-ui,sans-serif;fill:var(--faint)}.right{text-anchor:end}.middle{text-anchor:middle}
 .title,.number{font-size:15px;font-weight:600;fill:var(--ink)}.number{font-size:18px}.paper{fill:var(--paper)}
@@ -68,6 +68,7 @@ def svg_of(movie: Movie) -> str:
 
 
 def _colours() -> str:
+    """Return the CSS of the colours, for light and dark."""
     light, dark = ("".join(f"--{_class(kind)}:{both[at]};" for kind, both in _COLOURS.items()) for at in (0, 1))
     strokes = "".join(f".{_class(kind)}{{stroke:var(--{_class(kind)})}}" for kind in _COLOURS if kind != "paper")
     return f":root{{{light}}}\n@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n{strokes}\n"
@@ -78,6 +79,7 @@ def _class(kind: str) -> str:
 
 
 def _motion() -> str:
+    """Return the CSS that moves the cover and shows each group from its frame on."""
     whole_s, way, end = _MOTION_S + _REST_S, f"translateX({RIGHT - LEFT}px)", 100 * _MOTION_S / (_MOTION_S + _REST_S)
     frames = "".join(
         f".f{frame}{{animation-name:f{frame}}}"
@@ -93,8 +95,8 @@ def _motion() -> str:
 
 
 def _groups(movie: Movie, is_covered: bool) -> Iterator[str]:
-    """Yield the shapes below the cover, or those above it: a group for each frame in which some appear."""
-    # By frame: CSS needs one animation for each moment and not for each shape.
+    """Yield the SVG of the shapes that the cover hides, or of the others, in a group for each frame."""
+    # Group shapes by frame, so that CSS needs one animation for each frame and not for each shape.
     by_frame: defaultdict[int, list[Stroke | Label]] = defaultdict(list)
     for shape in movie.shapes:
         if (isinstance(shape, Stroke) and shape.is_covered) is is_covered:
@@ -118,12 +120,14 @@ def _path(stroke: Stroke) -> str:
 
 
 def _text(label: Label) -> str:
+    """Return the SVG of a text, with a patch that hides the previous one at its place."""
     patch = f'<path class="paper" d="M{label.x:.0f} {label.y - 18:.0f}h{COLUMN}v24h-{COLUMN}z"/>' if label.frame else ""
     style = f' class="{label.style}"' if label.style else ""
     return f'{patch}<text x="{label.x:.4g}" y="{label.y:.4g}"{style}>{escape(label.words)}</text>'
 
 
 def _write_gif(movie: Movie, file: Path) -> None:
+    """Write a movie as a GIF that repeats without end. Raises GridError if Matplotlib or Pillow is missing."""
     require("plot", "matplotlib", "PIL")
     import matplotlib
     from PIL import Image, ImageColor, ImageDraw, ImageFont

@@ -1,7 +1,4 @@
-"""Read and write the note of a run: a person's sentence and tags, in note.json.
-
-Training does not read it.
-"""
+"""Read and write a user's note about a run: a text and tags, in note.json. It has no effect on training."""
 
 import json
 import re
@@ -22,7 +19,7 @@ _MOST_CHARACTERS = 2000
 
 @dataclass(frozen=True)
 class RunNote:
-    """A person's note on a run."""
+    """A user's note about a run."""
 
     text: str = ""
     tags: tuple[str, ...] = ()
@@ -39,7 +36,12 @@ class RunNote:
             return cls()
 
     def with_changes(self, text: str | None, tags: Sequence[str], untags: Sequence[str]) -> "RunNote":
-        """Return the note with another text, unless it is None, with more tags and without others.
+        """Return a changed note; this one stays as it is.
+
+        Args:
+            text: The new text; None to keep the present one.
+            tags: Tags to add.
+            untags: Tags to remove.
 
         Raises:
             JobError: A tag or the text is not valid.
@@ -54,11 +56,11 @@ class RunNote:
         return RunNote(kept, together)
 
     def keep(self, file: Path) -> None:
-        """Write the note. Raises RunFolderError."""
+        """Write the note to a file, atomically. Raises RunFolderError."""
         with whole_file(file) as temporary:
             temporary.write_text(json.dumps(asdict(self), ensure_ascii=False), encoding="utf-8")
 
     @property
     def words(self) -> str:
-        """The text and the tags, to search in."""
+        """The text and the tags in one text, in which a search looks."""
         return "\n".join((self.text, *self.tags))

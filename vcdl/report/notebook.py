@@ -1,4 +1,4 @@
-"""The display of a run in a notebook: the live display's figures, redrawn in the output of a cell."""
+"""Show a run in a notebook: the figures of the live display, redrawn in the output of a cell."""
 
 import io
 import time
@@ -31,7 +31,7 @@ def is_notebook() -> bool:
 
 @contextmanager
 def notebook_display(goal: RunGoal, clock: Clock | None = None) -> Iterator["NotebookDisplay"]:
-    """Show a run in the output of the current cell; the lines of its epochs stay there."""
+    """Yield an observer that shows a run in the output of the current cell; at the end only its lines stay."""
     display = NotebookDisplay(goal, clock)
     try:
         yield display
@@ -40,7 +40,7 @@ def notebook_display(goal: RunGoal, clock: Clock | None = None) -> Iterator["Not
 
 
 class NotebookDisplay(LiveDisplay):
-    """The live display, drawn as HTML into one place of a cell's output."""
+    """The live display as HTML in the output of a cell, which is replaced with each redraw."""
 
     def __init__(self, goal: RunGoal, clock: Clock | None = None) -> None:
         from rich.console import Console
@@ -68,7 +68,7 @@ class NotebookDisplay(LiveDisplay):
         self._draw_if_due()
 
     def close(self) -> None:
-        """Draw the lines a last time, without the live figures."""
+        """Redraw the cell a last time: only the lines, without the figures."""
         self._draw(is_over=True)
 
     def _draw_if_due(self) -> None:
@@ -76,6 +76,7 @@ class NotebookDisplay(LiveDisplay):
             self._draw(is_over=False)
 
     def _draw(self, is_over: bool) -> None:
+        """Redraw the cell's output; with `is_over` without the figures."""
         from IPython.display import display
 
         self._drawn_s = time.monotonic()

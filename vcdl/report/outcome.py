@@ -1,4 +1,4 @@
-"""Describe the outcome of a run that has ended, as lines for a person."""
+"""Describe the outcome of a run that has ended, as lines for users."""
 
 from vcdl.journal.events import StopReason
 from vcdl.report.measures import Report

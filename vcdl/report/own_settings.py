@@ -12,11 +12,19 @@ from vcdl.job import Job
 
 
 def own_settings(job: Job) -> dict[str, tuple[str, str]]:
-    """Return settings that differ from the defaults: key → value and default as text, passwords masked."""
+    """Return the settings of a job that differ from their defaults.
+
+    Returns:
+        Key, such as `training.batch_size` → value and default as text, with passwords masked. None is an empty text.
+    """
     return {key: (_format_value(value), _format_value(default)) for key, value, default in _differing(job, None, "")}
 
 
 def _differing(section: BaseModel, usual: object, at: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield key, value and default of each setting of a section that differs.
+
+    `usual` is the section's default, if its parent has one; `at` is the prefix of its keys.
+    """
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         # The default of a section may differ from its class's, as the parent can set some of its keys.

@@ -17,14 +17,14 @@ def plan_lines(
     held: str,
     deadline_s: float | None = None,
 ) -> list[str]:
-    """Return the plan as lines.
+    """Return what `vcdl plan` prints: the recommendation, and a table of all choices.
 
     Args:
         chosen: The recommendation.
-        forecasts: All choices.
-        unknown: What the forecast does not know, a sentence each.
-        held: The limits, in words, for the case that no choice stays within them.
-        deadline_s: Longest time that the job may take; None if only a budget is given.
+        forecasts: The forecasts of all choices.
+        unknown: What the forecast does not know, a clause for each.
+        held: A text of deadline and budget, for the case that no choice stays within them.
+        deadline_s: Longest time that the job may take, in seconds; None if only a budget is given.
     """
     if chosen.chosen is not None:
         lines = [f"{chosen.chosen.choice.name}: {chosen.why}, {_words(chosen.chosen)}."]
@@ -48,13 +48,13 @@ def plan_lines(
 
 
 def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], output: Path) -> None:
-    """Draw money against time, each choice with its ranges. Raises RunFolderError."""
+    """Write a picture of cost against time, with the ranges of the best choices. Raises RunFolderError."""
     figure = new_figure(8, 5)
     axes = figure.add_subplot()
     ends = [one for one in forecasts if one.wall_s.high < float("inf")]
     front = [one for one in chosen.front if one in ends]
     named = [*front, *([chosen.chosen] if chosen.chosen is not None and chosen.chosen not in front else [])]
-    # All choices in grey, so that the front can be seen to be one.
+    # Draw all choices in grey, so that one sees that the front is the edge of all.
     axes.plot([one.wall_s.median / 3600 for one in ends], [one.usd.median for one in ends], "o", color="0.7")
     axes.plot([one.wall_s.median / 3600 for one in front], [one.usd.median for one in front], color="C0")
     for number, one in enumerate(named):
@@ -74,7 +74,7 @@ def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], outpu
 
 
 def plan_json(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], unknown: Sequence[str]) -> dict[str, Any]:
-    """Return the plan for programs and for `vcdl fleet up --from-plan`."""
+    """Return the object that `vcdl plan --json` prints and `vcdl fleet up --from-plan` reads."""
     return {
         "recommended": None if chosen.chosen is None else chosen.chosen.choice.name,
         "why": chosen.why,
@@ -109,7 +109,7 @@ def _words(one: ChoiceForecast) -> str:
 
 
 def between(values: OutcomeRange, shown: Callable[[float], str]) -> str:
-    """Return a range as text: `3 min to 5 min`."""
+    """Return a range as text, such as `3 min to 5 min`; `shown` formats each end, and infinity is `never`."""
     high = shown(values.high) if values.high < float("inf") else "never"
     return f"{shown(values.low)} to {high}" if values.low < float("inf") else "never"
 

@@ -34,7 +34,7 @@ _MEAN, _BAND = "mean of an epoch", "its lowest to its highest evaluation"
 
 @dataclass(frozen=True)
 class Curve:
-    """One run of the picture."""
+    """One run in a picture of curves."""
 
     label: str
     epochs: tuple[EpochDetail, ...]
@@ -43,21 +43,21 @@ class Curve:
 
     @classmethod
     def of(cls, label: str, report: Report) -> "Curve":
-        """Return the curve of a run."""
+        """Return the curve of a run; `label` is its name in the legend."""
         return cls(label, tuple(report.epochs), report.monitor.name)
 
 
 def can_draw() -> bool:
-    """Return whether Matplotlib is installed, which a run needs only for its pictures."""
+    """Return whether pictures can be drawn: Matplotlib is installed."""
     return is_installed("matplotlib")
 
 
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
-    """Draw curves into one picture, in the format of the suffix.
+    """Write a picture with the curves of several runs, in the format of the file's suffix.
 
     Args:
         curves: The runs.
-        output: The picture.
+        output: The file.
         title: Its title.
         measured: Label of the large panel's vertical axis, instead of the measure's name.
 
@@ -78,7 +78,13 @@ def save(figure: "Figure", output: Path) -> None:
 def new_figure(
     width: float, height: float, layout: "Literal['constrained', 'tight'] | None" = "constrained"
 ) -> "Figure":
-    """Return an empty picture of this size in inches. Raises GridError if Matplotlib is not installed."""
+    """Return an empty picture. Raises GridError if Matplotlib is not installed.
+
+    Args:
+        width: Its width in inches.
+        height: Its height in inches.
+        layout: Matplotlib's layout engine; None if the caller places the axes.
+    """
     require("plot", "matplotlib")
     from matplotlib.figure import Figure
 
@@ -86,7 +92,7 @@ def new_figure(
 
 
 def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
-    """Draw curves, the measure that the runs are judged by large and others small; arguments as of `plot_curves`."""
+    """Return the picture of `plot_curves`: the monitored metric in a large panel, other metrics in small ones."""
     further = _further_measures(curves)
     rows = math.ceil(len(further) / _COLUMNS)
     figure = new_figure(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES)
@@ -113,7 +119,7 @@ def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) 
 
 
 def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
-    """Draw the measure that the runs are judged by: the epochs' means, and the bands of their evaluations."""
+    """Draw the monitored metric: the means of epochs, and bands from the lowest to the highest evaluation of each."""
     is_single = len(curves) == 1
     for number, curve in enumerate(curves):
         colour = _COLOURS[number % len(_COLOURS)]
@@ -132,7 +138,7 @@ def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
 
 
 def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
-    """Number the epochs of a run along the top, at the times when they were closed: each, or every 2nd, 5th, …."""
+    """Number the epochs of a run along the top, at their ends: each, or every 2nd, 5th, … if there are many."""
     if curve.epochs:
         step = round_step(curve.epochs[-1].epoch)
         numbered = [detail for detail in curve.epochs if detail.epoch % step == 0]
@@ -143,7 +149,7 @@ def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
 
 
 def round_step(count: int) -> int:
-    """Return the smallest of 1, 2, 5, 10, 20 … at which `count` places have few enough numbers."""
+    """Return the smallest step of 1, 2, 5, 10, 20, … that numbers at most _NUMBERED_EPOCHS of `count` places."""
     steps = (int(digit + "0" * zeros) for zeros in range(9) for digit in "125")
     return next(step for step in steps if count <= step * _NUMBERED_EPOCHS)
 
@@ -155,13 +161,16 @@ def _starts_late(curves: Sequence[Curve]) -> bool:
 
 
 def _columns(place: int, panels: int) -> slice:
-    """Return the columns of a small panel; the last one fills its row."""
+    """Return the columns of the small panel with number `place`, from 0, of `panels`; the last one fills its row."""
     begin = place % _COLUMNS
     return slice(begin, None if place == panels - 1 else begin + 1)
 
 
 def _marks(curve: Curve) -> dict[str, Any]:
-    """Return a marker for each epoch, else a single one would be invisible; none if there are many."""
+    """Return Matplotlib's settings for a marker at each epoch, or for none if there are many epochs.
+
+    Without a marker, a curve with a single epoch would be invisible.
+    """
     return {"marker": "o" if len(curve.epochs) <= _MARKED_EPOCHS else "", "markersize": 3.5}
 
 
@@ -176,7 +185,7 @@ def _further_measures(curves: Sequence[Curve]) -> list[str]:
 
 
 def _draw_measure(axes: "Axes", curves: Sequence[Curve], name: str, unit_s: float) -> None:
-    """Draw one measure of all curves; for the loss also the training loss that clients report, dashed."""
+    """Draw one metric of all curves; for the loss also the training loss that clients report, as a dashed line."""
     for number, curve in enumerate(curves):
         colour = _COLOURS[number % len(_COLOURS)]
         times = [detail.wall_s / unit_s for detail in curve.epochs]
@@ -194,6 +203,7 @@ def _draw_measure(axes: "Axes", curves: Sequence[Curve], name: str, unit_s: floa
 
 
 def _time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit for an axis of this many seconds, and the seconds of one."""
     if longest_s < 180:
         return "seconds", 1.0
     return ("minutes", 60.0) if longest_s < 3 * 3600 else ("hours", 3600.0)

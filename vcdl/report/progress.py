@@ -40,24 +40,27 @@ Costs = Callable[[], tuple[float, float]]
 
 @dataclass(frozen=True)
 class RunGoal:
-    """The end that a run trains towards."""
+    """The limits at which a run ends, as far as displays show them."""
 
     job: str
     epochs: int
     shards: int
     target: float | None = None
-    """Value of the monitor at which the run ends; None: none is set."""
+    """Value of the monitor at which the run ends, or None if none is set."""
     wall_time_s: float | None = None
+    """Active seconds after which the run ends, or None if none are set."""
     costs: Costs | None = None
-    """Returns the costs of the run's fleet; None: no fleet is named."""
+    """Returns the costs of the run's fleet; None if it has no fleet."""
 
     @classmethod
     def of(cls, job: "Job", costs: Costs | None = None) -> "RunGoal":
+        """Return the limits of a job."""
         target = job.stop.target_accuracy if job.stop.target is None else job.stop.target
         return cls(job.name, job.stop.epochs, job.data.shards, target, job.stop.wall_time_s, costs)
 
     @property
     def subtasks(self) -> int:
+        """Number of subtasks in all epochs."""
         return self.epochs * self.shards
 
 
@@ -79,7 +82,10 @@ def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
 
 
 def measured_words(value: float | None, monitor: Monitor) -> str:
-    """Return a measure with four decimals, such as an accuracy, or with four digits if it should be low."""
+    """Return a value of the monitor as text: with four decimals, such as an accuracy, or four digits if low is better.
+
+    None gives a dash.
+    """
     if value is None:
         return "–"
     return f"{value:.4g}" if monitor.mode == MIN else f"{value:.4f}"
@@ -102,7 +108,7 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
 
 
 def event_words(event: Event, report: Report | None = None, host: str = "") -> str | None:
-    """Return the sentence of an event; None for events without one, and for epochs.
+    """Return a sentence about an event for displays, or None if the event is not shown as a line.
 
     Args:
         event: The event.
@@ -125,11 +131,11 @@ def event_words(event: Event, report: Report | None = None, host: str = "") -> s
 
 
 def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[str, str]:
-    """Return all figures of a run by their labels.
+    """Return the figures that `vcdl status` shows: label → text.
 
     Args:
-        goal: What the run trains towards.
-        report: Its figures.
+        goal: The limits at which the run ends.
+        report: The run's report.
         now_s: Unix time; None if the run is not running.
     """
     epoch = epoch_at_work(goal, report)
@@ -157,7 +163,7 @@ def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[s
 
 
 def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
-    """Return labels and texts of the measures: the monitor, the losses of validation and training, further metrics."""
+    """Return label → text for the monitor, the losses of validation and training, and other metrics."""
     name = report.monitor.name
     is_short = len(name) <= _LABEL_WIDTH
     figures = {name if is_short else "monitor": f"{'' if is_short else f'{name} '}{score_words(goal, report)}"}
@@ -179,9 +185,10 @@ def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
 
 
 def model_words(goal: RunGoal, report: Report) -> str:
-    """Return which weights are the run's model, `the last, epoch 8`, and whether they are the best; "" before the end.
+    """Return which weights the run's model has, such as `the last, epoch 8`, and whether they are the best.
 
-    The model has the weights with which the job ended, which may be some updates into an epoch.
+    The text is empty before the end. The model has the weights with which the job ended, which may be some updates into
+    an epoch.
     """
     if report.stop is None:
         return ""
@@ -193,7 +200,7 @@ def model_words(goal: RunGoal, report: Report) -> str:
 
 
 def final_words(report: Report) -> list[tuple[str, str]]:
-    """Return name and `accuracy 0.95, loss 0.2 (10 samples)` of each split on which the last version was measured."""
+    """Return (split, `accuracy 0.95, loss 0.2 (10 samples)`) for each split on which the job's result was evaluated."""
     finals = ((split.removeprefix("final_"), report.final(split)) for split in FINAL_SPLITS)
     return [(split, _measures(report, evaluated)) for split, evaluated in finals if evaluated is not None]
 
@@ -207,7 +214,7 @@ def _measures(report: Report, evaluated: VersionEvaluated) -> str:
 
 
 def _other_measures(report: Report, measures: Mapping[str, float]) -> list[str]:
-    """Format the measures other than the monitored one, in their given order."""
+    """Return a text `name value` for each metric except the monitored one, in the given order."""
     return [f"{name} {value:.4g}" for name, value in measures.items() if name != report.monitor.name]
 
 
@@ -289,7 +296,7 @@ def rolled_back_words(event: RolledBack) -> str:
 
 
 def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
-    """Return a sentence on what was repaired from the journal or the store, or was checked."""
+    """Return a sentence about a restored store, rewritten journal rows, or files checked after a reboot."""
     if isinstance(event, RowsRewritten):
         return (
             f"the store is {plural(event.rows, 'update')} ahead of the journal, as when an older copy was put back: "
@@ -354,7 +361,7 @@ def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, floa
 def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused, host: str = "") -> str:
     """Return `shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`.
 
-    `host` is used if the event names none.
+    `host` is the host to name if the event names none.
     """
     name = WorkunitName.parse(event.workunit)
     if isinstance(event, WorkunitFailed):

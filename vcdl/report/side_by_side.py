@@ -31,24 +31,25 @@ class ComparedRun:
     """One run of a comparison."""
 
     name: str
+    """Its name in the comparison, which no other run has."""
     folder: str
     state: str
     kind: str
     job: str
     settings: Mapping[str, Any]
-    """The sections of its job, resolved."""
+    """The sections of its job file, with all defaults filled in."""
     report: Report
     epochs_wanted: int
     changed: str = ""
-    """Settings that were changed after it began."""
+    """Settings that were changed after its start, as text; empty if there are none."""
     highest_rate: float = 0.0
-    """The highest learning rate that a workunit had, which a trial may have chosen; 0: unknown."""
+    """The highest learning rate of any workunit, which a trial may have chosen; 0 if unknown."""
     has_wall_clock: bool = True
-    """Whether its times are real; else they are virtual, of a simulation."""
+    """Whether its times are real time, and not the virtual time of a simulation."""
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
-    """Return the settings that differ between runs: setting → its value in each run, None where it has none."""
+    """Return the settings that differ between runs: setting → its value in each run, None if the run has none."""
     flat = [_flat(run.settings) for run in runs]
     keys = dict.fromkeys(key for values in flat for key in values)
     found = {key: [values.get(key) for values in flat] for key in keys}
@@ -57,7 +58,7 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
 
 
 def comparison_json(runs: Sequence[ComparedRun]) -> str:
-    """Return the comparison for programs: the settings that differ, and each run with the keys of its summary.json."""
+    """Return what `vcdl compare --json` prints: the settings that differ, and the summary of each run."""
     rows = [
         {
             "run": run.name,
@@ -75,7 +76,7 @@ def comparison_json(runs: Sequence[ComparedRun]) -> str:
 
 
 def comparison_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
-    """Return the rows of the comparison: label and value of each run, first the settings that differ."""
+    """Return the rows of the comparison, each a label and a text for each run: settings that differ, then results."""
     return [*setting_rows(runs), *result_rows(runs)]
 
 
@@ -86,7 +87,10 @@ def setting_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 
 def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
-    """Return the comparison for people: a line per setting and figure, a column per run."""
+    """Return what `vcdl compare` prints: a line for each setting and figure, with a column for each run.
+
+    If the runs do not fit into `width` characters, several tables follow one another.
+    """
     rows = comparison_rows(runs)
     heads = [printable(run.name) for run in runs]
     label_width = min(max(len(label) for label, _ in rows), max(_LEAST_LABEL, width * 2 // 5))
@@ -105,7 +109,15 @@ def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
 
 
 def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Return the columns of each table: as many as fit next to the labels, at least one."""
+    """Divide the columns among tables, so that each has as many as fit next to the labels, but at least one.
+
+    Args:
+        widths: The width of each column, in characters.
+        room: Characters of a line next to the labels.
+
+    Returns:
+        The numbers of the columns of each table.
+    """
     tables: list[list[int]] = [[]]
     left = room
     for column, one in enumerate(widths):
@@ -154,7 +166,7 @@ def _totals_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 
 def _measure_rows(reports: Sequence[Report], measures: Sequence[_Measures]) -> list[ComparisonRow]:
-    """Return a row for each measure, the judged ones first; the best of several values has a star."""
+    """Return a row for each metric, monitored ones first; the best of several values is marked with a star."""
     judged = {report.monitor.name for report in reports}
     rows = []
     for name, values in sorted(_by_measure(measures).items(), key=lambda item: item[0] not in judged):
@@ -170,12 +182,13 @@ def _measure_rows(reports: Sequence[Report], measures: Sequence[_Measures]) -> l
 
 
 def _finals(reports: Sequence[Report], split: str) -> list[_Measures]:
+    """Return the metrics of each run's result on a split, empty if it was not evaluated."""
     finals = [report.final(split) for report in reports]
     return [final.measures if final else {} for final in finals]
 
 
 def _by_measure(measures: Sequence[_Measures]) -> dict[str, list[float | None]]:
-    """Return the measures that any run has, each with its value in each run."""
+    """Return metric → its value in each run, None if a run lacks it or it is not finite."""
     names = dict.fromkeys(name for one in measures for name in one)
     return {name: [_finite_or_none(one.get(name)) for one in measures] for name in names}
 
@@ -217,5 +230,5 @@ def _cut(text: str, width: int) -> str:
 
 
 def _end_of(label: str, width: int) -> str:
-    """Return the label, or its end, which says more than its start: `…learning_rate.schedule`."""
+    """Return a label, cut at its beginning if it is too long, as its end says more: `…learning_rate.schedule`."""
     return label if len(label) <= width else f"…{label[len(label) - width + 1 :]}"

@@ -39,18 +39,19 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Span:
-    """A subtask on a host."""
+    """The time in which one host had one workunit."""
 
     host: str
     workunit: str
     begin_s: float
     """Unix time at which the host got it."""
     end_s: float
+    """Unix time at which the host no longer had it, or the present time for Fate.AT_WORK."""
     fate: Fate
 
 
 def by_host(spans: Iterable[Span]) -> dict[str, list[Span]]:
-    """Return the spans of each host; hosts and spans are in the order in which they began."""
+    """Return host → its spans; hosts and spans are ordered by the start of their (first) span."""
     found: dict[str, list[Span]] = {}
     for span in sorted(spans, key=lambda one: one.begin_s):
         found.setdefault(span.host, []).append(span)
@@ -58,11 +59,11 @@ def by_host(spans: Iterable[Span]) -> dict[str, list[Span]]:
 
 
 def side_by_side(spans: Sequence[Span], most: int | None = None) -> Iterator[tuple[Span, int]]:
-    """Yield each span with a lane in which it overlaps no other.
+    """Yield each span with the number of a lane, from 0, such that spans in the same lane do not overlap.
 
     Args:
         spans: The spans of one host, in the order in which they began.
-        most: The number of lanes, in which spans overlap if there are too few; None: as many as it takes.
+        most: The largest number of lanes, or None for no limit. If it is too small, spans overlap.
     """
     # The end of the last span of each lane.
     ends: list[float] = []
@@ -83,12 +84,13 @@ class SubtaskStream:
     """
 
     ended: deque[Span] = field(default_factory=lambda: deque(maxlen=_SPANS))
+    """The last spans that have ended, in the order of their ends."""
     staleness: deque[int] = field(default_factory=lambda: deque(maxlen=_STALENESS))
     """Staleness of the last updates."""
     last_s: float = 0.0
     """Unix time of the last event."""
     _out: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Workunits at work → their hosts, with the Unix time at which each got it."""
+    """Workunit that hosts have → host → Unix time at which the host got it."""
 
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event."""
@@ -117,15 +119,19 @@ class SubtaskStream:
 
     @property
     def hosts_at_work(self) -> int:
-        """Hosts that have a subtask."""
+        """The number of hosts that have a workunit now."""
         return len({host for hosts in self._out.values() for host in hosts})
 
     def host_of(self, workunit: str) -> str:
-        """Return the last host that got a workunit, or "" if it is unknown."""
+        """Return the last host that got a workunit, or "" if no host has it."""
         return next(reversed(self._out.get(workunit, {})), "")
 
     def spans(self, now_s: float | None) -> list[Span]:
-        """Return all spans; those at work end at `now_s`, and are omitted if it is None (not running)."""
+        """Return all spans, including those that are under way.
+
+        Args:
+            now_s: Unix time at which spans under way end for now; None to omit them, as the run is not running.
+        """
         at_work = [
             Span(host, workunit, begin_s, max(now_s, begin_s), Fate.AT_WORK)
             for workunit, hosts in self._out.items()
@@ -142,11 +148,11 @@ class SubtaskStream:
         """Record that a workunit ended.
 
         Args:
-            workunit: Its name.
-            host: Where; if it is not at work there, at the last host that got it.
-            fate: Its fate there.
-            now_s: When.
-            others: Its fate at its other hosts; None: they continue.
+            workunit: The workunit.
+            host: The host at which it ended; if that host does not have it, the last one that got it is taken.
+            fate: How it ended at this host.
+            now_s: Unix time.
+            others: How it ended at its other hosts; None if they continue.
         """
         hosts = self._out.get(workunit, {})
         # Events of older journals, and failures, name no host: the last one that got the workunit is the likeliest.

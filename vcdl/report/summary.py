@@ -1,4 +1,4 @@
-"""Write summary.json, the outcome of a run for other programs. docs/summary.md states its schema."""
+"""Write summary.json, the outcome of a run for other programs. docs/summary.md describes its schema."""
 
 import json
 import math
@@ -14,7 +14,10 @@ from vcdl.wire.task import ACCURACY
 
 
 def summary_of(job: str, report: Report) -> dict[str, Any]:
-    """Return the summary of a run, finished or not. A figure that is unknown, or not finite, is None."""
+    """Return the content of a run's summary.json up to now. A figure that is unknown or not finite is None.
+
+    `job` is the job's name.
+    """
     best = report.best_epoch
     epochs = report.epochs
     return {
@@ -61,7 +64,7 @@ def write_summary(path: Path, summary: dict[str, Any]) -> None:
 
 
 def as_json(value: Any) -> str:
-    """Return JSON for people and programs: indented, without NaN, with a line break at the end."""
+    """Return a value as indented JSON with a line break at the end. Raises ValueError for NaN and infinities."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 

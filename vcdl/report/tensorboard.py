@@ -31,18 +31,18 @@ class Scalar(NamedTuple):
 
     tag: str
     step: int
-    """Version of the weights; for curves `epoch/…` the epoch."""
+    """The horizontal position: the version of the weights, or the epoch for tags `epoch/…`."""
     value: float
     time_s: float
     """Unix time."""
 
 
 def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -> Path:
-    """Write the event file into a folder, and return its path.
+    """Write the event file of a run into a folder, replacing an earlier one, and return its path.
 
     Args:
-        folder: Created if it is missing.
-        report: The run's figures.
+        folder: The folder, which is created if it is missing.
+        report: The run's report.
         events: The whole journal.
 
     Raises:
@@ -65,11 +65,17 @@ def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -
 
 
 def scalars(report: Report, events: Iterable[Recorded]) -> Iterator[Scalar]:
-    """Return all points of a run in the order of their times."""
+    """Return an iterator over all points of a run, in the order of their times.
+
+    Args:
+        report: The run's report.
+        events: The run's events in order; kinds other than updates and evaluations are ignored.
+    """
     return merge(_points(events), _epochs(report), key=attrgetter("time_s"))
 
 
 def _points(events: Iterable[Recorded]) -> Iterator[Scalar]:
+    """Yield the points of evaluations and updates."""
     for recorded in events:
         event, time_s = recorded.event, recorded.time_s
         if isinstance(event, VersionEvaluated):
@@ -83,6 +89,7 @@ def _points(events: Iterable[Recorded]) -> Iterator[Scalar]:
 
 
 def _epochs(report: Report) -> Iterator[Scalar]:
+    """Yield the points of epochs."""
     for detail in report.epochs:
         closed = report.history.closed[detail.epoch]
         judged = {"mean": detail.mean, "min": detail.min, "max": detail.max}
@@ -93,11 +100,13 @@ def _epochs(report: Report) -> Iterator[Scalar]:
 
 
 def _record(event: bytes) -> bytes:
+    """Return an encoded event as a record of the file, with its length and checksums."""
     length = struct.pack("<Q", len(event))
     return length + _checksum(length) + event + _checksum(event)
 
 
 def _time(time_s: float) -> bytes:
+    """Encode the field `wall_time` of an event."""
     return b"\x09" + struct.pack("<d", time_s)
 
 
@@ -115,7 +124,10 @@ def _varint(number: int) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return the CRC-32C, masked: TensorFlow rotates it and adds a constant, as data may hold checksums themselves."""
+    """Return the masked CRC-32C of some data: rotated, plus a constant.
+
+    TensorFlow masks it because the data may contain checksums itself.
+    """
     crc = 0xFFFFFFFF
     for byte in data:
         # Slow, but a run has some ten thousand points of 40 bytes, and a package would be one more to install.

@@ -32,10 +32,18 @@ _TRIES = "2"
 
 
 def log_to_trackio(folder: Path, job: Job, report: Report, events: Iterable[Recorded]) -> str:
-    """Log a run to trackio's folder (TRACKIO_DIR): the project has the job's name, the run that of its folder.
+    """Log a run to trackio's folder (TRACKIO_DIR), replacing an earlier log of it.
+
+    trackio's project gets the job's name, and its run the name of the run's folder.
+
+    Args:
+        folder: The run's folder.
+        job: The job.
+        report: The run's report.
+        events: The whole journal, in order.
 
     Returns:
-        The command that shows it.
+        The shell command that shows the log.
 
     Raises:
         GridError: trackio is not installed, or cannot write its folder.
@@ -63,16 +71,17 @@ def log_to_trackio(folder: Path, job: Job, report: Report, events: Iterable[Reco
 def log_to_mlflow(
     server: str, folder: Path, job: Job, report: Report, events: Iterable[Recorded], files: Sequence[Path]
 ) -> str:
-    """Log a run to an MLflow server, in the experiment of its job's name, and return the address of its page.
+    """Log a run to an MLflow server, replacing an earlier log of it, and return the URL of its page.
 
-    Only settings that are not the defaults are logged.
+    The experiment gets the job's name. Only settings that differ from their defaults are logged. Sets environment
+    variables of MLflow in this process.
 
     Args:
         server: The server's URL.
         folder: The run's folder, whose name the run gets at the server.
         job: The job.
-        report: Its figures.
-        events: The whole journal.
+        report: The run's report.
+        events: The whole journal, in order.
         files: Files to attach.
 
     Raises:
@@ -107,7 +116,7 @@ def log_to_mlflow(
         if report.history.finished or report.is_given_up:
             state = "FAILED" if report.is_given_up else "FINISHED"
             client.set_terminated(run, state, int(1000 * report.history.last_s))
-        # Last, so that the earlier log survives if this one fails; the next try finds and replaces both.
+        # Delete the earlier log last, so that it survives if this one fails; the next try finds and replaces both.
         for former in earlier:
             client.delete_run(former.info.run_id)
     except (MlflowException, OSError) as error:

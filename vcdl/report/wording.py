@@ -36,7 +36,12 @@ def plural(count: int, word: str) -> str:
 
 
 def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Format rows of equal length as a table; align columns in `left`, and the last one, left, and all others right."""
+    """Return the lines of a table, with columns two spaces apart.
+
+    Args:
+        rows: The rows, all of the same length.
+        left: Numbers of the columns to align left; the last one is too, all others are aligned right.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = {*left, len(widths) - 1}
     return [

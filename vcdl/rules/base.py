@@ -32,7 +32,7 @@ class Update:
     """Number of updates in the whole job, if nothing ends it earlier."""
 
     def part(self, of: slice) -> Self:
-        """Return the same update restricted to a part of the weights."""
+        """Return the update with only a part of its weights, as views."""
         # Models without statistics have a single part in each block, which needs no copy.
         if of == slice(0, self.weights.size):
             return self
@@ -52,11 +52,11 @@ class Update:
         return self.weights - self.started_from
 
     def place_in(self, buffer: int) -> int:
-        """Return its position among `buffer` consecutive updates, from 0 to `buffer` − 1, by its number in the job."""
+        """Return its position in its buffer, from 0, if each `buffer` consecutive updates of the job fill one."""
         return (self.number - 1) % buffer
 
     def is_last_of(self, buffer: int) -> bool:
-        """Return whether it is the last of `buffer` consecutive updates, at which a buffering rule changes W."""
+        """Return whether it fills a buffer of `buffer` consecutive updates, so that a buffering rule now changes W."""
         return self.place_in(buffer) == buffer - 1
 
 
@@ -87,7 +87,7 @@ class Rule(Section, ABC):
 
     @abstractmethod
     def apply(self, server: Vector, update: Update) -> float:
-        """Apply an update in place, and return the client's weight in the result.
+        """Apply an update to `server` in place, and return the weight that the client's weights got.
 
         A rule changes each weight by that weight's own values alone, so that it can be applied to any part of them.
 

@@ -13,9 +13,9 @@ Shape = Literal["linear", "cosine"]
 
 
 def interpolate(first: float, last: float, share: float, shape: Shape) -> float:
-    """Interpolate from `first` at share 0 to `last` at share 1.
+    """Return a number between `first` (at share 0) and `last` (at share 1).
 
-    The cosine is slow at both ends and fast in the middle.
+    With the shape `cosine` it changes slowly at both ends and fast in the middle.
     """
     way = share if shape == "linear" else (1.0 - math.cos(math.pi * share)) / 2.0
     return (1.0 - way) * first + way * last

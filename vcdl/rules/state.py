@@ -20,12 +20,16 @@ _ROWS_AT_BEGIN = 10
 
 @dataclass(frozen=True)
 class RuleState:
-    """The size of a rule's state."""
+    """The size and layout of the numbers that follow W in a store's vector: a rule's vectors, and the table of lengths.
+
+    Its methods return views of such a vector, so that changing a view changes the vector. It is false if nothing
+    follows W.
+    """
 
     vectors: int = 0
     """k, the number of vectors of shape (n,)."""
     first_row: tuple[float, ...] = ()
-    """The initial row of c lengths in the table, for bounds (vcdl.trust.bounds); empty: there is no table."""
+    """The row of c lengths with which the table begins (vcdl.trust.bounds). If empty, there is no table."""
 
     def size(self, weights: int) -> int:
         """Return how many numbers the store has for a model of `weights` weights."""
@@ -33,16 +37,16 @@ class RuleState:
 
     @property
     def tail(self) -> int:
-        """Number of values in the table."""
+        """How many numbers the table has; 0 without one."""
         return LENGTHS * len(self.first_row)
 
     def begun(self, weights: Vector) -> Vector:
-        """Return the store's initial vector for a job, from W of shape (n,)."""
+        """Return the initial vector of a store from W of shape (n,), which is returned itself if nothing follows W."""
         if not self:
             return weights
         whole = np.zeros(self.size(weights.size), np.float32)
         whole[: weights.size] = weights
-        # The last rows, which updates overwrite only from the fortieth on: they write rows 1, 2, … in turn.
+        # Use the last rows: updates write rows 1, 2, … in turn, and so overwrite these only from the fortieth on.
         self.table_of(self.tail_of(whole))[-_ROWS_AT_BEGIN:] = self.first_row
         return whole
 
@@ -51,11 +55,11 @@ class RuleState:
         return whole[: (whole.size - self.tail) // (1 + self.vectors)]
 
     def beside(self, whole: Vector) -> Vector:
-        """Return the state in a store's vector, everything except W, as a view."""
+        """Return everything after W in a store's vector, as a view."""
         return whole[self.weights(whole).size :]
 
     def rows(self, whole: Vector) -> Vector:
-        """Return the part of a store's vector that rules change, as a view.
+        """Return W and the rule's own vectors in a store's vector, as a view.
 
         Returns:
             Rows of shape (1 + k, n), or W of shape (n,) if k = 0.
@@ -69,7 +73,7 @@ class RuleState:
         return whole[whole.size - self.tail :]
 
     def table_of(self, tail: Vector) -> Vector:
-        """Return the table in a tail as a view of shape (50, c), in which update i has row i modulo 50."""
+        """Return the result of `tail_of` as a view of shape (50, c), in which update i has row i modulo 50."""
         return tail.reshape(LENGTHS, -1) if self.first_row else np.zeros((0, 0), np.float32)
 
     def __bool__(self) -> bool:

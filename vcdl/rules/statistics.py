@@ -22,7 +22,7 @@ class StatisticsMean:
     """
 
     state: RuleState
-    """The state of the rule for the weights; its places for statistics stay unchanged."""
+    """The state of the rule for the weights. Where it has numbers for statistics, these stay unchanged."""
 
     def apply(self, server: Vector, update: Update) -> float:
         weight = update.fraction / (1.0 + _SLOPE * max(0, update.staleness))
@@ -31,8 +31,8 @@ class StatisticsMean:
 
 
 def on_statistics(rule: Rule) -> Rule | StatisticsMean:
-    """Return the rule for statistics that goes with a rule for weights.
+    """Return the rule by which statistics and moments are averaged in a job with the given rule for weights.
 
-    It is the same rule if that always moves W to a point between W and C.
+    It is the rule itself if it always gives values between the server's and the client's (`Rule.averages`).
     """
     return rule if rule.averages else StatisticsMean(rule.state)

@@ -1,4 +1,4 @@
-"""Check a job before its first subtask, as a run does. Nothing is trained, and nothing is written."""
+"""Check a job without starting it, as a run does before its first subtask. Nothing is written."""
 
 import os
 import stat
@@ -46,14 +46,14 @@ _UNLIKE = 0.25
 
 @dataclass(frozen=True)
 class Checked:
-    """The facts about a job that passed the checks."""
+    """What `vcdl check` shows about a job that passed the checks."""
 
     job: str
     train_samples: int
     validation_samples: int
     test_samples: int
     shards: int
-    """Shards of a run on this machine; `paces` has those for other machines."""
+    """Number of shards of a run on this machine; `paces` contains those for other numbers of slots."""
     input_shape: InputShape
     outputs: Outputs
     """The model's outputs: classes, or numbers to predict."""
@@ -71,17 +71,24 @@ class Checked:
     """Bytes of uploads and weights that a job for strangers keeps for a rollback while training goes well, or 0 for
     other jobs."""
     trust: Mapping[str, str]
-    """Command → whose machines train the job: as the job file says, or as the command resolves `auto`."""
+    """Command → whose machines train the job (`own` or `strangers`): as the job file says, or as the command resolves
+    `auto`."""
     memory_bytes: int
     """Estimated memory of `vcdl run` on this machine: its workers, the evaluator, and the process with all data."""
     paces: tuple[Pace, ...]
-    """The pace on this machine's workers, and on a small fleet."""
+    """The job's pace on this machine's workers and on SMALL_FLEET slots, by ascending number of slots."""
     notes: tuple[str, ...]
     """Warnings: the job can run, but probably not as intended."""
 
 
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
-    """Make the checks that a run makes before its first subtask, and return the facts found.
+    """Make the checks that a run makes before its first subtask, and return what they found.
+
+    The data is read and the model is built, which may take minutes. Code of the job is tried out.
+
+    Args:
+        job_file: The job file.
+        overrides: Settings that replace those of the file, each `KEY=VALUE`.
 
     Raises:
         JobError, DataError, ModelError, StoreError: The job cannot run.

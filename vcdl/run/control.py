@@ -25,7 +25,11 @@ final evaluation take longest."""
 
 
 def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
-    """Ask a run to pause and wait until it has; return whether a process was running it.
+    """Ask a run to pause by writing a file into its folder, and wait until it has; return whether it was running.
+
+    Args:
+        folder: The run's folder.
+        timeout_s: Seconds to wait.
 
     Raises:
         RunFolderError: It did not pause in time, or its folder cannot be read.
@@ -47,7 +51,10 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
 
 
 def ask_to_pause(folder: RunFolder) -> bool:
-    """Ask a run to pause without waiting; return False if it is finished or no process drives it.
+    """Ask a run to pause by writing a file into its folder, without waiting.
+
+    Returns:
+        False if nothing was asked, because the run is finished or no process drives it.
 
     Raises:
         RunFolderError: The folder cannot be read or written.
@@ -60,7 +67,7 @@ def ask_to_pause(folder: RunFolder) -> bool:
 
 
 def release(folder: RunFolder) -> bool:
-    """Let the daemons of a BOINC project continue a job; return False if it finished successfully.
+    """Let the daemons of a BOINC project continue a paused or failed job; return False if it finished successfully.
 
     Raises:
         JournalError: The journal cannot be read or written.
@@ -112,12 +119,19 @@ _WHY_EPOCHS = (
 
 
 def keys_of(folder: RunFolder) -> tuple[str, ...]:
-    """Return the keys of a run that may be changed."""
+    """Return the keys of a run's job file that may be changed after its start, each `section.key`."""
     return BOINC_KEYS if folder.kind.has_daemons else LOCAL_KEYS
 
 
 def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Change settings, each `KEY=VALUE`, and return the changed keys with old and new value.
+    """Change settings of an open run in its job file, and record the change in its journal.
+
+    Args:
+        folder: The run's folder.
+        settings: The new settings, each `KEY=VALUE`.
+
+    Returns:
+        Changed key → its old and new value; empty if nothing differs.
 
     Raises:
         JobError: A setting cannot be changed, or the value is invalid.
@@ -140,6 +154,7 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
 
 
 def _check_changes(folder: RunFolder, job: "Job", asked: Sequence[str]) -> None:
+    """Raise JobError or RunFolderError if one of the keys `asked` must not be changed now."""
     allowed = keys_of(folder)
     for key in asked:
         if key not in allowed:
@@ -160,6 +175,6 @@ def _check_changes(folder: RunFolder, job: "Job", asked: Sequence[str]) -> None:
 
 
 def _flat(job: "Job") -> Mapping[str, Any]:
-    """Return the settings by `section.key`."""
+    """Return a job's settings in one dict, `section.key` → value."""
     sections = {name: values for name, values in job.to_plain_values().items() if isinstance(values, dict)}
     return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}

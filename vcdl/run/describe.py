@@ -1,4 +1,4 @@
-"""Describe a job without training it: its model, its shards, and the files that a volunteer downloads and uploads."""
+"""Describe a job without training it: its model, its shards, and the files that a client downloads and uploads."""
 
 import json
 import math
@@ -71,6 +71,7 @@ class ShardFacts:
     smallest: int | None
     """Samples in the smallest shard, or None if that is unknown because shards are cut by labels or by a column."""
     largest: int | None
+    """Samples in the largest shard, or None as for `smallest`."""
     validation_samples: int
     test_samples: int
 
@@ -83,9 +84,9 @@ class Description:
     model: ModelFacts
     shards: ShardFacts
     downloads: tuple[FileFacts, ...]
-    """Files of one subtask."""
+    """The files that a client downloads for a subtask."""
     uploads: tuple[FileFacts, ...]
-    """Files of one subtask."""
+    """The files that a client uploads for a subtask."""
     rate: str
     """The learning rate of a subtask, as a formula (vcdl.job.lr_schedule)."""
     settings: Mapping[str, Any]
@@ -95,10 +96,12 @@ class Description:
 
     @property
     def download_bytes(self) -> int:
+        """Bytes that a client downloads for each subtask, without the files that it downloads only once."""
         return sum(file.size_bytes for file in self.downloads if not file.once)
 
     @property
     def upload_bytes(self) -> int:
+        """Bytes that a client uploads for each subtask."""
         return sum(file.size_bytes for file in self.uploads)
 
     def to_json(self) -> str:
@@ -169,15 +172,21 @@ def describe_job(job: "Job", start: Any = None) -> Description:
 
 
 def model_ends(taken: InputShape, given: Outputs) -> tuple[str, str]:
-    """Describe a model's input and output, for example as `samples of shape (28, 28)` and `10 outputs`."""
+    """Return texts for a model's input and output, for example `samples of shape (28, 28)` and `10 outputs`."""
     return f"samples of shape {format_shape(taken)}", plural(count_of(given), "output")
 
 
 def _parameter_count(weights: Iterable[Any]) -> int:
+    """Return how many numbers the given Keras variables have together."""
     return sum(math.prod(weight.shape) for weight in weights)
 
 
 def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
+    """Return the facts about `count` shards; `even` is whether they are cut at random and so have equal sizes.
+
+    Raises:
+        DataError: There are fewer samples than shards.
+    """
     samples = facts.train_samples
     if samples < count:
         raise DataError(
@@ -196,7 +205,7 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
 
 
 def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
-    """Return a normalisation of the same size as the job's."""
+    """Return a normalisation that takes as many bytes in JSON as the job's will."""
     if not isinstance(shape, tuple):
         return Normalisation(inputs=tuple((name, _normalisation(one, normalise)) for name, one in shape.items()))
     # The values do not matter, only how many digits they take in the JSON: a single scale, or one for each column.
@@ -206,7 +215,7 @@ def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
 
 
 def _workunit(job: "Job", facts: Facts, frozen: int) -> Workunit:
-    """Return a workunit of the size that the job's workunits will have."""
+    """Return a workunit that takes as many bytes in JSON as the job's workunits will."""
     training = job.training_on(_normalisation(facts.input_shape, job.data.normalise))
     return Workunit(
         job=job.name,

@@ -34,24 +34,28 @@ def results_of(folder: RunFolder) -> Report | None:
 
 
 def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
-    """Run the remaining subtasks of a job, write its results, and return its report; None if it was interrupted.
+    """Run the remaining subtasks of a job, write its results, and return its report.
 
-    The journal records the interruption. The caller holds the folder's lock.
+    The caller holds the folder's RunLock.
+
+    Returns:
+        None if the run was asked to pause; the journal then contains the pause.
 
     Raises:
         VcdlError: The run cannot continue.
         KeyboardInterrupt: Ctrl-C before the first subtask or while results are written, or a second Ctrl-C.
     """
-    # The summary goes first: its existence means "finished", and a retry that is killed must not look finished.
-    if not _has_ended(folder):  # otherwise it was killed while it wrote its results
-        folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
+    # If the job has ended, an earlier process was killed while it wrote the results. Otherwise remove an old summary
+    # first: its existence means "finished", and a retried job that is killed must not look finished.
+    if not _has_ended(folder):
+        folder.summary_file.unlink(missing_ok=True)
         if _driver(folder)(folder, observer) is None:
             return None
     return leave_results(folder, job.name, observer)
 
 
 def _has_ended(folder: RunFolder) -> bool:
-    """Return whether only the results are left to write. The check avoids reading a long journal.
+    """Return whether a run's training and evaluations are over, so that only its results are left to write.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -66,17 +70,17 @@ def _has_ended(folder: RunFolder) -> bool:
 
 
 def note_pause(folder: RunFolder) -> None:
-    """Record the pause in the journal, unless it is recorded: otherwise the run would look killed."""
+    """Append a pause to the journal if its last session has none, because the run would otherwise look killed."""
     # The loop writes the row when it pauses regularly. This covers an interrupt before or after the loop.
     if not read_report(folder).history.paused:
         journal = Journal.at(folder.journal_file)
-        with suppress(JournalUnavailable):  # then it looks killed, and can be resumed as well
+        with suppress(JournalUnavailable):  # without the row the run looks killed, and can be resumed as well
             journal.append(RunPaused("interrupted"))
         journal.close()
 
 
 def failed_shard_error(folder: RunFolder, job: Job, report: Report) -> VcdlError:
-    """Return the error for a run that ended because a shard kept failing."""
+    """Return the error for a run that ended because a subtask failed as often as allowed, with its last cause."""
     last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
     tried, look = f"a shard was tried {job.grid.tries} times and always failed", "see workers.log in the run's folder"
     if job.is_for_strangers:
@@ -90,7 +94,7 @@ def failed_shard_error(folder: RunFolder, job: Job, report: Report) -> VcdlError
 
 
 def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason | None]:
-    """Return the function that drives the folder's job in this process.
+    """Return the function that drives the folder's job in this process and returns None if the run paused.
 
     Raises:
         RunFolderError: No process of this machine drives such a run.
@@ -120,6 +124,7 @@ def discard_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
 
 
 def _discard(folder: RunFolder, is_new: bool) -> None:
+    """Remove a run's folder, or only its content if the folder existed before the run."""
     if is_new:
         shutil.rmtree(folder.path, ignore_errors=True)
         return
@@ -132,9 +137,14 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 
 @contextmanager
 def create_run(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
-    """Create a new run in a folder, and yield the job as the run follows it, with the folder locked.
+    """Create a new run in a folder, lock it, and yield the job as it was written there.
 
-    If the block fails before the run is prepared, the run's files are removed.
+    The lock is held until the block ends. If the block fails before the run is prepared, the run's files are removed.
+
+    Args:
+        folder: The folder, which may be empty or missing.
+        job: The job.
+        grid: The name of the run's kind.
 
     Raises:
         RunFolderError, PluginError, JobError: The run cannot start.

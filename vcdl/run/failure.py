@@ -17,7 +17,7 @@ _PACKAGES = "keras tensorflow-cpu tensorflow jax torch numpy h5py pydantic click
 
 
 def describe_error(error: Exception) -> tuple[str, ExitCode]:
-    """Return the message and the exit code of an error. For a bug, write a report that the message names."""
+    """Return the message and the exit code of an error. For a bug, write a report to a file that the message names."""
     if isinstance(error, VcdlError):
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno in _FOLDER_ERRORS:
@@ -28,7 +28,7 @@ def describe_error(error: Exception) -> tuple[str, ExitCode]:
 
 
 def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
-    """Name the extra that installs a missing backend of Keras: `pip install vcdl` alone installs none."""
+    """Return message and exit code if the error is a missing backend of Keras, else None."""
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if missing not in _BACKENDS:
         return None
@@ -37,7 +37,10 @@ def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _find_damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
-    """Find the `.pyc` file that a full disk truncated: Python fails on every later import of its module."""
+    """Return message and exit code if the error is a truncated `.pyc` file, else None.
+
+    A full disk truncates such a file, and Python then fails on every later import of its module.
+    """
     if not isinstance(error, EOFError):
         return None
     # EOFError contains no file name. Only the import system's frame knows which file it was reading.
@@ -49,7 +52,7 @@ def _find_damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
-    """Report that memory has run out, if that is the cause of an error."""
+    """Return message and exit code if the cause of an error is that memory has run out, else None."""
     from vcdl.client.memory import available_memory_bytes
     from vcdl.client.resources import is_out_of_memory
     from vcdl.report.wording import size
@@ -66,6 +69,7 @@ def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _bug(error: Exception) -> tuple[str, ExitCode]:
+    """Write a bug report, and return the message that names it, and the exit code."""
     # Keep one line and not the whole text: a library may put megabytes of tensors into its message.
     what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
     return f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG
@@ -98,7 +102,7 @@ def write_bug_report(error: BaseException) -> str:
 
 
 def versions() -> list[str]:
-    """Return the installed versions of VCDL and of the packages that most faults depend on."""
+    """Return a line `package version` for VCDL and each installed package on which bugs usually depend."""
     import importlib.metadata
 
     found = []
@@ -111,7 +115,7 @@ def versions() -> list[str]:
 
 
 def how_it_died(status: int, peak_bytes: int | None = None) -> str:
-    """Describe the exit status of a child process.
+    """Return a text for the exit status of a child process, with the free memory if that may be the cause.
 
     Args:
         status: The status, negative for a signal.

@@ -22,9 +22,12 @@ _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` starts one"
 
 
 def find_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
-    """Return the run in a folder, or the project's job of that name; without a path, the newest running run.
+    """Return the run that a user means: the one in a folder, the project's job of a name, or the newest one.
 
-    If no run is running, return the newest run.
+    Args:
+        path: The run's folder, or with `project_dir` the job's name. None: the run whose journal changed last.
+        project_dir: The folder of a BOINC project, or None for runs below runs/.
+        running_first: Without a path, whether to prefer runs that a process drives now.
 
     Raises:
         RunFolderError: There is no such run.
@@ -35,7 +38,7 @@ def find_run(path: Path | None, project_dir: Path | None = None, *, running_firs
     if not found:
         raise no_run(project_dir)
     return RunFolder.existing(
-        # A user at the terminal means a running run, even if files of a finished one changed later.
+        # A user who names no run usually means the running one, even if files of a finished one changed later.
         max(found, key=lambda folder: (running_first and folder.running_pid is not None, _changed_s(folder))).path
     )
 
@@ -53,7 +56,7 @@ def runs_in(runs: Path) -> list[RunFolder]:
 
 
 def no_run(project_dir: Path | None) -> RunFolderError:
-    """Return the error that there is no run here, or in this project."""
+    """Return the error that there is no run below runs/, or no job in the given BOINC project."""
     return RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(project_dir / SUBMITTED))
 
 
@@ -73,7 +76,7 @@ def numbered_names(name: str) -> Iterator[str]:
 
 
 def new_run(name: str) -> RunFolder:
-    """Return a folder for a new run: runs/NAME, or runs/NAME-2, ….
+    """Return a free folder for a new run, without creating it: runs/NAME, or runs/NAME-2, ….
 
     Raises:
         RunFolderError: One of these runs is unfinished, or no name is free.
@@ -89,7 +92,11 @@ def new_run(name: str) -> RunFolder:
 
 
 def folder_for(name: str, out: Path | None) -> RunFolder:
-    """Return the folder for a new run: `out`, or the result of `new_run` if it is None.
+    """Return the folder for a new run, without creating it.
+
+    Args:
+        name: The job's name.
+        out: The folder that the user named, which must be empty or missing; None for a free one below runs/.
 
     Raises:
         RunFolderError: The folder has other content, or an unfinished run.
@@ -113,7 +120,7 @@ def unfinished_error(path: Path) -> RunFolderError:
 
 
 def holds_anything(path: Path) -> bool:
-    """Return whether a path has content that must be kept: more than an empty folder or a run that never started."""
+    """Return whether a path is a file, or a folder with more in it than a run leaves that was killed at its start."""
     if not path.is_dir():
         return path.exists()
     # These files are written before the job file. If they are alone, the process was killed before it made anything
@@ -122,7 +129,7 @@ def holds_anything(path: Path) -> bool:
 
 
 def display_path(path: Path) -> Path:
-    """Return the shortest form of a path that works on the command line here."""
+    """Return a path relative to the current folder if it is inside it, otherwise unchanged."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -133,7 +140,7 @@ def quote_path(path: Path) -> str:
 
 
 def resume_hint(folder: RunFolder) -> str:
-    """Return a clause, without a full stop, that tells how to resume an unfinished run.
+    """Return a clause for a message, without a full stop, about how to resume an unfinished run.
 
     Raises:
         RunFolderError: The run's kind is unknown.
@@ -142,6 +149,9 @@ def resume_hint(folder: RunFolder) -> str:
 
 
 def _changed_s(folder: RunFolder) -> float:
-    """Return the time of the run's last journal write. SQLite writes to the `-wal` file first."""
+    """Return the Unix time at which a run's job file or journal last changed.
+
+    SQLite first writes to the journal's `-wal` file.
+    """
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
     return max(path.stat().st_mtime for path in (folder.job_file, folder.journal_file, log) if path.is_file())

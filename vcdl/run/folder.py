@@ -10,18 +10,18 @@ data/           shards/ (with shards.json), validation.npz, test.npz, statistics
 journal.db      the event log (SQLite)             store/         the shared weights
 snapshots/      params_v000142.h5: weights by version, while something refers to them
                 state_v000142.h5: the rule's state of that version
-                reference_update.h5: the step that uploads are compared with, where the job asks for it
-downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
-slots/          a folder for each subtask that is out
-verify/         the subtask that the evaluator trains again
+                reference_update.h5: the step that uploads are compared with, in jobs for strangers
+downloads/      the snapshots in the encoding that clients download, if `transport` encodes or compresses them
+slots/          a folder for each subtask that a worker is training
+verify/         the subtask that the evaluator is retraining
 own/            updates of subtasks that the evaluator trained, because every host had failed at them
-uploads/        results that wait to be assimilated
-kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
-                the job is for strangers; all of them with retention > uploads: all
-workers.log     what the workers print to stderr
-note.json     what a person wrote on the run, and its tags
+uploads/        uploads that wait to be assimilated
+kept/           uploads applied since the last closed epoch, if the store is a server that may lose its memory, or the
+                job is for strangers; all of them with retention > uploads: all
+workers.log     the workers' stderr
+note.json       a user's note about the run, and its tags
 summary.json  model.keras  curves.png  confusion_matrix.csv  confusion_matrix.png  tensorboard/
-                what a run leaves behind
+                the results, written when the job has ended
 """
 
 import shlex
@@ -142,7 +142,7 @@ class RunFolder:
         return self.snapshots / f"params_v{version:06d}.h5"
 
     def snapshot_versions(self) -> list[int]:
-        """Return the versions that have a snapshot, in numerical order (from a million on, names sort differently)."""
+        """Return the versions that have a snapshot, ascending. File names would sort differently from a million on."""
         return sorted(int(path.stem.removeprefix("params_v")) for path in self.snapshots.glob("params_v*.h5"))
 
     def state_snapshot(self, version: int) -> Path:
@@ -150,7 +150,7 @@ class RunFolder:
         return self.snapshots / f"state_v{version:06d}.h5"
 
     reference_update_file = Below("snapshots", "reference_update.h5")
-    """The reference update; only exists if the rule asks for it."""
+    """The reference update, with which uploads of strangers are compared; only exists in jobs for strangers."""
     downloads = Below("downloads")
     """Weights in the form that clients download; only exists if that differs from the form of the snapshots."""
 
@@ -184,13 +184,13 @@ class RunFolder:
         return self.kept_uploads / f"v{version:06d}_{workunit}.h5"
 
     def versions_of_kept_uploads(self) -> list[tuple[Path, int]]:
-        """Return the kept uploads, each with the version that it made."""
+        """Return the path of each kept upload with the version that it made, in no particular order."""
         found = ((path, path.name.partition("_")[0].removeprefix("v")) for path in self.kept_uploads.glob("v*.h5"))
         return [(path, int(version)) for path, version in found if version.isdecimal()]
 
     workers_log = Below("workers.log")
     stop_request = Below("stop.request")
-    """The request to stop: a run ends as soon as it finds this file."""
+    """The request to pause: the process that drives the run pauses it as soon as it finds this file."""
     note_file = Below("note.json")
     summary_file = Below("summary.json")
     keras_file = Below("model.keras")
@@ -201,7 +201,7 @@ class RunFolder:
     tensorboard = Below("tensorboard")
 
     def make(self) -> None:
-        """Create only the folder itself, so that it can be locked.
+        """Create the folder itself, without subfolders, so that it can be locked. An existing one is left as it is.
 
         Raises:
             RunFolderError: It cannot be created.
@@ -210,7 +210,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
 
     def create(self, kind: RunKind = LOCAL) -> None:
-        """Create the folder with its subfolders, and record the kind of its run unless one has started here.
+        """Create the folder with its subfolders, and write the kind of its run unless the folder already has a job.
 
         Raises:
             RunFolderError: It cannot be created or written.
@@ -246,7 +246,10 @@ class RunIsBusy(RunFolderError):
 
 
 class RunLock:
-    """The lock of the process that runs a folder; the kernel releases it when the process dies, however it dies."""
+    """The lock of the process that drives a run, a context manager.
+
+    At most one process holds it. The kernel releases it when the process dies, however it dies.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -276,7 +279,7 @@ class RunLock:
 
 @dataclass(frozen=True)
 class RestoreLock:
-    """The lock that keeps folds and restores apart: no server restores weights between a fold and its journal row.
+    """The lock between parameter servers: no server restores weights between another's fold and the fold's journal row.
 
     Without it, a slow server could write the row of a fold that its store has lost, after another server had restored
     the weights without that fold. The row would name a version that does not contain the update. The kernel releases
@@ -287,11 +290,11 @@ class RestoreLock:
 
     @contextmanager
     def folding(self, *, shared: bool) -> Iterator[None]:
-        """Hold the lock from before a fold until its rows and uploads are kept.
+        """Hold the lock for a fold: from before it until its journal rows are written and its uploads are kept.
 
         Args:
-            shared: Whether other servers may hold the lock too. If not, once the lock is held, the journal has every
-                earlier fold of a living server, and so determines what the store must have.
+            shared: Whether other folding servers may hold the lock too. If not, the journal has a row for every earlier
+                fold of a living server once the lock is held, so the store can be compared with it.
 
         Raises:
             RunFolderError: The folder cannot be locked.
@@ -301,7 +304,7 @@ class RestoreLock:
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
-        """Hold the lock exclusively: every fold of a living server is in the journal meanwhile.
+        """Hold the lock exclusively: no server folds meanwhile, and every fold of a living server has its journal row.
 
         Raises:
             RunFolderError: The folder cannot be locked.

@@ -18,7 +18,7 @@ def freeze(job: Job, folder: RunFolder) -> Job:
     """Write the job into a run's folder, with its store's password in a private file; return the job as written.
 
     Raises:
-        JobError: It cannot be written.
+        JobError: It cannot be written, or this kind of run does not run the job's own code.
     """
     if job.model.code is not None and not (job.may_run_code and folder.kind.runs_code):
         raise JobError(
@@ -41,7 +41,7 @@ def freeze(job: Job, folder: RunFolder) -> Job:
 
 
 def without_password(job: Job) -> tuple[Job, str]:
-    """Return the job without the password in its store's URL, and the password as the URL has it."""
+    """Return the job without the password in its store's URL, and the password as encoded in the URL, or ""."""
     url, password = split_password(job.store.url or "")
     if not password:
         return job, ""
@@ -49,7 +49,7 @@ def without_password(job: Job) -> tuple[Job, str]:
 
 
 def read_frozen(folder: RunFolder) -> Job:
-    """Return the job of a run.
+    """Read the job file of a run, without changing anything.
 
     Raises:
         JobError: The job file is damaged.
@@ -64,7 +64,7 @@ def read_frozen(folder: RunFolder) -> Job:
 
 
 def open_frozen(folder: RunFolder) -> Job:
-    """Return the job of a run. If its job file contains a password, make it private first.
+    """Read the job file of a run. If it contains a password, remove other users' permission to read the file.
 
     Raises:
         JobError: The job file is damaged.
@@ -76,7 +76,9 @@ def open_frozen(folder: RunFolder) -> Job:
 
 
 def store_password(folder: RunFolder) -> str:
-    """Return the password of the store that the job file names, or an empty string.
+    """Return the password of the store that the job file names, from its private file, or "" without such a file.
+
+    Removes the permissions of other users to that file.
 
     Raises:
         StoreError: The file is damaged, or belongs to another user.

@@ -33,7 +33,10 @@ _NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")
 
 @dataclass(frozen=True)
 class Snapshots:
-    """The snapshots of one job."""
+    """Writes, checks and removes the snapshots of one job.
+
+    A snapshot appears under its name only when it is complete, so a kill leaves no half file.
+    """
 
     folder: RunFolder
     store: WeightStore
@@ -57,7 +60,7 @@ class Snapshots:
         self._whole[version] = _identity(self.folder.snapshot(version))
 
     def has(self, version: int) -> bool:
-        """Return whether a version is kept and undamaged: each file is read once, before its first use.
+        """Return whether a version has an undamaged snapshot. Each file is read as a whole once per process.
 
         Raises:
             FileUnavailable: It cannot be read now.
@@ -75,10 +78,11 @@ class Snapshots:
         return True
 
     def keep_newest(self, *, durable: bool = False) -> int:
-        """Keep a snapshot of the newest version, and return its number.
+        """Write a snapshot of the store's newest version unless it has one, and return the version.
 
         Args:
-            durable: Whether to keep everything that a restore needs, and to wait until it is on the disk.
+            durable: Whether to write it in any case, with the rule's state if a restore needs that, and to wait until
+                it is on the disk.
 
         Raises:
             RunFolderError, StoreError: It cannot be written, or the store cannot be read.
@@ -96,12 +100,17 @@ class Snapshots:
         return version
 
     def _keep_whole(self) -> int:
+        """Write a snapshot of the newest version from which a store can be restored, and return the version."""
         version, whole = self.store.read_whole()
         self.keep_whole(version, whole)
         return version
 
     def keep_whole(self, version: int, whole: Vector) -> None:
-        """Write a snapshot that a store can be restored from, given the store's whole vector.
+        """Write a snapshot from which a store can be restored, and wait until it is on the disk.
+
+        Args:
+            version: The version.
+            whole: The store's whole vector: the weights, and the rule's state, which gets a file of its own.
 
         Raises:
             RunFolderError: It cannot be written.
@@ -114,11 +123,13 @@ class Snapshots:
         self.keep(version, state.weights(whole), durable=True)
 
     def ensure(self, version: int) -> bool:
-        """Write the missing snapshot of the newest version, after a server died between commit and snapshot.
+        """Make sure that a version has an undamaged snapshot, writing the newest version's if it is missing.
+
+        It is missing if a server was killed after it changed the store and before it wrote the snapshot.
 
         Returns:
-            False if an older version's snapshot is missing or damaged. Then somebody deleted it, because every fold
-                first keeps its predecessor.
+            False if the snapshot of an older version is missing or damaged, which cannot be written any more. Then
+            somebody deleted it, because every fold first writes the snapshot of the version before.
 
         Raises:
             RunFolderError, StoreError: It cannot be written or read.
@@ -136,7 +147,7 @@ class Snapshots:
             write_params(path, vector, header, durable=durable)
 
     def discard_all_but(self, versions: Collection[int]) -> None:
-        """Remove the snapshots of all other versions."""
+        """Remove the snapshots, and the files with the rule's state, of all versions except these."""
         for name in os.listdir(self.folder.snapshots):
             match = _NAME.fullmatch(name)
             if match is not None and int(match[1]) not in versions:
@@ -145,7 +156,7 @@ class Snapshots:
 
 
 def is_whole(path: Path, size: int) -> bool:
-    """Return whether a file has `size` weights that match its checksum.
+    """Return whether a weights file exists, has `size` numbers, and matches its checksum; reads all of it.
 
     Raises:
         FileUnavailable: The file cannot be read now.
@@ -172,9 +183,10 @@ def _identity(path: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Downloads:
-    """The files that clients download in a run.
+    """The weights files that clients of a run download: the snapshots, or encoded copies of them.
 
-    A killed process leaves at most one file too many, which is removed with its version.
+    An encoded copy is created when it is first needed. A killed process leaves at most one file too many, which is
+    removed with its version.
     """
 
     folder: RunFolder
@@ -182,7 +194,7 @@ class Downloads:
     transport: Transport = PLAIN
 
     def path(self, version: int) -> Path:
-        """Return the file of a version that has a snapshot; create the file if needed. It never changes.
+        """Return the path of the file to download for a version that has a snapshot; create the file if needed.
 
         Raises:
             RunFolderError, WeightsFileError: It cannot be written, or the snapshot is damaged.
@@ -201,7 +213,7 @@ class Downloads:
         return encoded
 
     def discard_all_but(self, versions: Collection[int]) -> None:
-        """Remove the files that no open workunit needs."""
+        """Remove the encoded files of all versions except these."""
         for path in self.folder.downloads.glob("params_v*.h5"):
             if int(path.stem.removeprefix("params_v")) not in versions:
                 path.unlink(missing_ok=True)
@@ -209,13 +221,15 @@ class Downloads:
 
 @dataclass(frozen=True)
 class Bases:
-    """The weights of one run that an upload may have started from."""
+    """A callable that decides whether an upload started from weights of this run (`UploadCheck.is_base`)."""
 
     journal: Journal
     folder: RunFolder
     size: int
     """Numbers in the weights."""
     must_be_kept: bool = True
+    """Whether a newer published version counts only while its snapshot exists. False for uploads of applied
+    subtasks."""
 
     def __call__(self, version: int, given: int, checksum: str) -> bool:
         """Return whether a client started from weights of this run: the workunit's version, or a newer published one.
@@ -243,7 +257,9 @@ class Bases:
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:
-    """Remove an upload, or keep it, under the version it made, if the run keeps uploads.
+    """Remove an upload from `uploads`. If it was applied and the run keeps uploads, move it to `kept`.
+
+    `version` is the version that it made, or None if it made none. A second call is harmless.
 
     Raises:
         RunFolderError: It cannot be moved.
@@ -256,15 +272,15 @@ def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> No
 
 
 def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *, replace: bool = False) -> None:
-    """Keep an upload for a store that may lose its memory. Do nothing in a run that keeps none.
+    """Link or copy an applied upload into `kept`, from where the store can be restored, if the run keeps uploads.
 
     Args:
-        folder: The run's folder.
-        upload: The file.
+        folder: The run's folder. Without a folder `kept` in it, nothing is done.
+        upload: The file, which stays.
         workunit: Its workunit.
         version: The version that it created.
-        replace: Whether to replace a file of this name: if the upload was folded just now, an existing file belongs to
-            a fold that store and journal have lost.
+        replace: Whether to replace a kept file of the same name. Set this if the upload was applied just now: such a
+            file then belongs to an earlier application, which store and journal have lost.
 
     Raises:
         RunFolderError: It cannot be kept.

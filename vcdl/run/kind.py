@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # help must not import what reads job files
 
 @dataclass(frozen=True)
 class RunKind:
-    """One kind of run."""
+    """One kind of run, such as `local` or `boinc`."""
 
     name: str
     driver: str | None
@@ -35,7 +35,7 @@ class RunKind:
     runs_code: bool = False
     """Whether its clients run on the submitter's own machines, and so may run the code of a job (`model > code`)."""
     has_daemons: bool = False
-    """Whether daemons drive the run: a session outlives each daemon, and without them the run waits."""
+    """Whether daemons of a project drive the run. It then waits while they do not run, and does not count as killed."""
     has_wall_clock: bool = True
     """Whether the journal's times are real time and not those of a simulation."""
     environment: str = ""
@@ -72,6 +72,7 @@ SIMULATED = RunKind(
 
 
 def _wrong(name: str, found: object) -> str | None:
+    """Return what is wrong with a plugin's entry of this name, or None if it is a valid kind of run."""
     if not isinstance(found, RunKind):
         return "is not a vcdl.run.kind.RunKind"
     # A run's kind is looked up by the name in its folder, so both must agree.
@@ -83,7 +84,7 @@ RUN_KINDS: Parts[RunKind] = Parts("grid", _wrong)
 
 
 def usable_kinds() -> Iterator[RunKind]:
-    """Yield the usable kinds of run. Kinds whose package fails are omitted here and reported when used."""
+    """Yield the kinds of run except those of plugins that cannot be imported. These raise PluginError when used."""
     for name in RUN_KINDS:
         with suppress(PluginError):
             yield RUN_KINDS[name]

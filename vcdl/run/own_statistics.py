@@ -57,7 +57,7 @@ def leave_samples(folder: RunFolder, layout: Layout, shards: Sequence[ShardFile]
 
 
 class OwnStatistics:
-    """Sets the statistics of one model to the server's own."""
+    """Replaces the statistics of batch normalisation in one model by statistics measured on the server's samples."""
 
     def __init__(self, model: Any, samples: Array) -> None:
         """Keep a model and the samples that its statistics are measured on.
@@ -71,7 +71,7 @@ class OwnStatistics:
 
     @classmethod
     def of(cls, run: "Run", model: Any) -> Self | None:
-        """Return the statistics for a run's model, or None if the run uses the clients' averages.
+        """Prepare the statistics for a run's model; return None if it has none, or an older run uses clients' averages.
 
         Raises:
             DataError, FileUnavailable: The samples cannot be read.
@@ -86,7 +86,7 @@ class OwnStatistics:
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model, before it is exported or evaluated.
+    """Replace the statistics of batch normalisation in a run's model, in place, before it is exported or evaluated.
 
     If the samples are gone, the clients' statistics stay, and a warning is logged.
 

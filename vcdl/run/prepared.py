@@ -37,13 +37,12 @@ class Prepared:
     initial_norm: float
     """‖W‖₂ of version 0."""
     store_key: str
-    """The key of the weights in the store: each run gets a new key, so that two runs of a job never share weights.
-
-    Clients never learn it, because random draws of the server depend on it."""
+    """The key of the weights in the store: each run gets a new key, so that two runs of a job never share weights. It
+    is kept secret from clients, because random draws of the server depend on it."""
     footprint: Footprint
     own_step: tuple[float, ...]
-    """Lengths of the server's own first step (vcdl.trust.own_step), which bound those of strangers, or empty if clients
-    are trusted."""
+    """Lengths of the server's own first step (vcdl.trust.own_step), which bound the first steps of strangers; empty if
+    all clients are the submitter's own."""
     store: str
     """The address of the run's store, without a login (`vcdl.run.store_claim`)."""
     classes: tuple[str, ...] = ()
@@ -119,6 +118,7 @@ class Prepared:
         self._check_layout()
 
     def _check_layout(self) -> None:
+        """Check that the variables follow one another without gaps; raise ValueError otherwise."""
         ends = itertools.accumulate((variable.size for variable in self.layout.variables), initial=0)
         # Rules and bounds slice the weights by these offsets: a gap or an overlap would mix variables.
         if any(variable.offset != end for variable, end in zip(self.layout.variables, ends, strict=False)):
@@ -128,6 +128,7 @@ class Prepared:
 
 
 def _check_format(folder: RunFolder, raw: dict[str, Any]) -> None:
+    """Raise RunFolderError if the parsed file has another format than this version reads."""
     if raw["format"] != _FORMAT:
         raise RunFolderError(
             f"{folder.prepared_file} is of format {raw['format']!r}, and this version of vcdl ({__version__}) "

@@ -61,7 +61,9 @@ def is_finished(folder: RunFolder) -> bool:
 
 
 def read_report(folder: RunFolder) -> Report:
-    """Return the report of a run, running or not, without changing its journal.
+    """Return the report of a run up to its last event, whether or not it is running; empty without a journal.
+
+    No event is changed, but the computed state may be stored in the journal for the next reader.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -71,7 +73,7 @@ def read_report(folder: RunFolder) -> Report:
 
 
 def clock_of(folder: RunFolder) -> Clock:
-    """Return the clock that times a run's events.
+    """Return the clock of a run's journal, a function that gives the Unix time now; without a journal, a new clock.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -81,7 +83,7 @@ def clock_of(folder: RunFolder) -> Clock:
 
 
 def read_movie(folder: RunFolder, name: str) -> Movie:
-    """Return the movie of a run, running or not.
+    """Return the movie (vcdl.report.movie) of a run's events so far, whether or not it is running.
 
     Args:
         folder: The run's folder.
@@ -96,7 +98,7 @@ def read_movie(folder: RunFolder, name: str) -> Movie:
 
 @contextmanager
 def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
-    """Open a run's journal for reading; yield None while the run is being prepared.
+    """Open a run's journal for reading, and close it after the block; yield None while the run is being prepared.
 
     Raises:
         JournalError: The journal is gone or cannot be read.
@@ -113,7 +115,7 @@ def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
 
 
 def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
-    """Yield the events of some kinds in a run's journal.
+    """Yield the events of the given kinds in a run's journal, oldest first; none while the run is being prepared.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -125,7 +127,7 @@ def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
 
 
 class RunFollower:
-    """Reports the new events of a run's journal to an observer."""
+    """Reports the events of a run that another process drives to an observer; call `poll` repeatedly."""
 
     def __init__(self, folder: RunFolder, observer: RunObserver) -> None:
         self._folder = folder
@@ -136,7 +138,9 @@ class RunFollower:
         """The figures of the run, up to the last call of `poll`."""
 
     def poll(self) -> None:
-        """Read the journal's new events and report them.
+        """Read the journal's new events, report them to the observer, and update `report`.
+
+        The first call passes the events so far as a history.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -158,7 +162,10 @@ class RunFollower:
         self._observer.events(new)
 
     def tell_tasks(self) -> None:
-        """Tell the observer which subtasks clients train, according to the journal: only the grid knows progress."""
+        """Report to the observer which subtasks clients are training, as far as the journal shows.
+
+        Their progress is given as 0, because only the grid knows it.
+        """
         history, now_s = self.report.history, time.monotonic()
         self._hosts = {workunit: host for workunit, host in self._hosts.items() if workunit in history.at_work}
         running = [

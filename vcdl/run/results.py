@@ -52,11 +52,12 @@ its value; if inputs of 1e6 ± 1 are normalised, it may reach 1 %. A wrong model
 
 @dataclass(frozen=True)
 class ExportedScore:
-    """The loss of a run's last weights, by the exported model and by the run's own."""
+    """The loss of a run's last weights on validation samples, by the exported model and by the run's own."""
 
     exported: float
     evaluated: float
     samples: int
+    """Number of samples."""
 
     @property
     def agrees(self) -> bool:
@@ -68,7 +69,7 @@ WEIGHTS_ENDING = ".weights.h5"
 
 
 def newest_version(folder: RunFolder) -> int:
-    """Return the newest version with a snapshot, which outlives the store. Raises RunFolderError if there is none."""
+    """Return the newest version with a snapshot in the run's folder. Raises RunFolderError if there is none."""
     versions = folder.snapshot_versions()
     if not versions:
         raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
@@ -76,9 +77,10 @@ def newest_version(folder: RunFolder) -> int:
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
-    """Write a run's results from its journal and its last weights.
+    """Write a run's results from its journal and its last weights, and return its report.
 
-    The run counts as finished when summary.json exists. Each file is replaced as a whole, so a second call is harmless.
+    summary.json is written last, and marks the run as finished. Each file is replaced as a whole, so after a kill the
+    function can be called again.
 
     Raises:
         VcdlError: A file cannot be read or written, or the exported model does not predict like the trained one.
@@ -106,7 +108,15 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 
 
 def leave_confusion_matrix(run: Run, model: Any) -> None:
-    """Write confusion_matrix.csv, and a picture for few classes, by `load_trained_model`'s model. Raises VcdlError."""
+    """Write confusion_matrix.csv, and a picture if there are few classes. Raises VcdlError.
+
+    Nothing is written if the labels are not classes, if there are more than MOST_CLASSES, or if the model measures
+    itself.
+
+    Args:
+        run: The run.
+        model: The model that `load_trained_model` returned.
+    """
     from vcdl.client.compile import make_loss, measures_itself
 
     if run.job.data.task not in HAS_CLASSES or measures_itself(model):
@@ -127,7 +137,7 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
 
 
 def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], int] = newest_version) -> int:
-    """Write `output` whole or not at all: a compiled model with the weights of a version, or weights alone.
+    """Write a model with the weights of a version, or weights alone, to a file, whole or not at all.
 
     Args:
         folder: A run. If it is under way, it may discard versions meanwhile.
@@ -193,6 +203,10 @@ def export_preset(folder: RunFolder, output: Path, choose: Callable[[RunFolder],
 
 
 def _write_model(run: Run, model: Any, output: Path) -> None:
+    """Write a model or its weights in the format that the name of `output` ends with, as in `export_model`.
+
+    Matrices of LoRA are merged into the weights. A `.keras` file gets a side file with the names of its classes.
+    """
     from vcdl.client.compile import compile_model
     from vcdl.client.model import thaw_as_loaded
     from vcdl.models.lora import freeze_adapted, merge
@@ -224,6 +238,7 @@ def _write_trained(run: Run, model: Any, output: Path) -> None:
 
 
 def _write_weights(model: Any, output: Path) -> None:
+    """Write all weights of a model in Keras' `.weights.h5` format, whole or not at all."""
     with whole_file(output) as temporary:
         named = temporary.with_name(f"{temporary.name}{WEIGHTS_ENDING}")  # Keras accepts no other ending
         try:
@@ -234,16 +249,16 @@ def _write_weights(model: Any, output: Path) -> None:
 
 
 def compare_export(folder: RunFolder, report: Report, *, on_all: bool = False) -> ExportedScore | None:
-    """Compare a run's `model.keras` with its evaluator.
+    """Compare the loss of a run's `model.keras` with that of its own model, on validation samples.
 
     Args:
-        folder: A run that has been evaluated.
-        report: Its figures.
-        on_all: Whether to score all samples, so that the evaluator's score is the one in the journal.
+        folder: The run's folder.
+        report: Its report.
+        on_all: Whether to score all samples and not only the first _MOST_SAMPLES.
 
     Returns:
-        Both losses. None while the last weights are not evaluated, and for a model class with steps of its own: plain
-            Keras wraps it in a model that rescales and does not call these steps, and they may draw random numbers.
+        Both losses. None while the last weights are not evaluated, and for a model class with training steps of its
+        own: the exported model, which rescales its input, does not call these steps, and they may draw random numbers.
 
     Raises:
         RunFolderError, ModelError, DataError, FileUnavailable: Some file of the run is gone or damaged.
@@ -271,10 +286,15 @@ def compare_export(folder: RunFolder, report: Report, *, on_all: bool = False) -
 
 
 def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
-    """Load an exported model by plain Keras. Raises ModelError.
+    """Load an exported model with plain Keras. Raises ModelError.
 
-    A model with the job's own classes, which this process may run, is not compiled, because its loss may be the job's
-    own, too.
+    If the job has code of its own, which this process must be permitted to run, the model is loaded with the job's
+    classes and is not compiled, because its loss may be the job's own, too.
+
+    Args:
+        file: The exported `.keras` file.
+        job: The job.
+        folder: The run's folder.
     """
     import keras
 
@@ -286,6 +306,7 @@ def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
 
 
 def _loss(model: Any, run: Run, samples: Samples) -> float:
+    """Compile a model with the run's loss, and return its loss on samples."""
     from vcdl.client.compile import compile_model
 
     compile_model(model, run.training.without_metrics())
@@ -302,7 +323,9 @@ def _for_keras(training: Training) -> Training:
 
 
 def load_trained_model(run: Run, version: int) -> Any:
-    """Return a run's own Keras model, which expects normalised samples, with a version's weights as evaluated.
+    """Return a run's own Keras model with a version's weights and the statistics of evaluations.
+
+    It expects normalised samples.
 
     Raises:
         RunFolderError, ModelError, WeightsFileError, FileUnavailable: It cannot be built.
@@ -311,6 +334,7 @@ def load_trained_model(run: Run, version: int) -> Any:
 
 
 def _model_with(run: Run, weights: Vector) -> Any:
+    """Return a run's model with the given weights and the server's own statistics."""
     from vcdl.run.own_statistics import set_own_statistics
 
     model = run.load_model()
@@ -337,7 +361,7 @@ def start_of(job: Job) -> Any:
 
 
 def best_version(folder: RunFolder) -> int:
-    """Return the version at the best epoch's end. Raises RunFolderError if no epoch has been evaluated."""
+    """Return the version at the end of the best epoch so far. Raises RunFolderError if no epoch has been evaluated."""
     report = read_report(folder)
     epoch = report.best_epoch
     if epoch is None:
@@ -351,7 +375,12 @@ def classes_file(model: Path) -> Path:
 
 
 def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path: Path) -> None:
-    """Write the classes' names, by output if there are several; remove the file without any. Raises RunFolderError."""
+    """Write the names of the classes, or remove the file if there are none. Raises RunFolderError.
+
+    Args:
+        names: The names by class number, or output's name → its names for a model with several outputs.
+        path: The file.
+    """
     with folder_errors(path.parent):
         if not names:
             path.unlink(missing_ok=True)
@@ -361,6 +390,7 @@ def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path:
 
 
 def _weights(folder: RunFolder, version: int, size: int) -> Vector:
+    """Read the weights of a version. Raises RunFolderError if its snapshot is gone or damaged."""
     snapshot = folder.snapshot(version)
     try:
         return read_weights(snapshot, size)[0]
@@ -393,8 +423,10 @@ def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
 
 
 def _rescales(normalisation: Normalisation) -> bool:
+    """Return whether a normalisation changes an input; integers, such as tokens, are never rescaled."""
     return not normalisation.integers and normalisation != Normalisation()
 
 
 def _number_or_list(numbers: tuple[float, ...]) -> float | list[float]:
+    """Return a single number as such, several as a list, as Keras' Rescaling layer expects them."""
     return numbers[0] if len(numbers) == 1 else list(numbers)

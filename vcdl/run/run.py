@@ -33,7 +33,10 @@ from vcdl.wire.workunit import Training, Transport, WorkunitName
 
 @dataclass(frozen=True)
 class Run:
-    """A job that is prepared for training."""
+    """A job that is prepared for training, with everything that follows from its folder. Opening it changes nothing.
+
+    Store and journal are opened by `store` and `journal`; the caller closes them.
+    """
 
     folder: RunFolder
     job: Job
@@ -41,7 +44,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: RunFolder) -> Self:
-        """Open the run in a folder.
+        """Read the job and the prepared facts of the run in a folder.
 
         Raises:
             RunFolderError: The run is not prepared.
@@ -113,7 +116,10 @@ class Run:
         return load_model(self.folder.read_model_json(), self.frozen_weights())
 
     def permit_code(self) -> None:
-        """Permit this process to run the job's own code, if the job allows it on the submitter's own machines."""
+        """Permit this process to run the job's own code, if the job and the kind of the run allow it.
+
+        Do nothing otherwise. The permission lasts until the process ends.
+        """
         from vcdl.client import own_code
 
         if self.job.may_run_code and self.kind.runs_code:
@@ -145,7 +151,7 @@ class Run:
         return tuple(self.folder.shard(number) for number in range(self.job.data.shards))
 
     def store_settings(self) -> StoreSettings:
-        """Return the settings of the store that the run was prepared with.
+        """Return the settings of the run's store, after checking that it is the one that the run was prepared with.
 
         Raises:
             StoreError: The job file or the environment now names another store.
@@ -153,11 +159,13 @@ class Run:
         return settings_at(requested_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
-        """Return a connection to the run's weights, which connects at its first use.
+        """Return the store of the run's weights, which connects at its first use.
+
+        For a store outside the run's folder, this writes the folder's claim on the weights (vcdl.run.store_claim).
 
         Args:
-            journal: A journal of the same thread. With it, a store that is older than the journal raises StoreLost when
-                it is used.
+            journal: A journal that the same thread opened. With it, each use of a store that is older than the journal
+                raises StoreLost. None: the store is not compared.
 
         Raises:
             StoreError: The store cannot be used.
@@ -191,7 +199,7 @@ class Run:
         return Journal.existing(self.folder.journal_file, clock)
 
     def snapshots(self, store: WeightStore) -> Snapshots:
-        """Return the snapshots of a store of this run."""
+        """Return the object that writes and checks snapshots of a store of this run."""
         return Snapshots(self.folder, store, self.name, self.layout)
 
     def downloads(self) -> Downloads:
@@ -218,13 +226,16 @@ class Run:
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:
-        """Return the versions at which a fold stops to keep them, or None if only the ends of epochs are evaluated."""
+        """Return which versions need a snapshot before the store applies further updates.
+
+        None if only the ends of epochs are evaluated.
+        """
         every = self.job.validate_every
         return None if every == EVERY_EPOCH else Boundary(every, snapshots.keep, snapshots.has)
 
 
 def read_expected(journal: Journal) -> Expected:
-    """Return the newest record according to the journal, which the store must have too.
+    """Return the newest record that the store must have according to the journal; a store without it is too old.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -239,6 +250,7 @@ def read_expected(journal: Journal) -> Expected:
 
 
 def _versions(journal: Journal, kind: type[RolledBack] | type[StoreRestored]) -> Iterator[int]:
+    """Yield the versions that events of this kind have made."""
     for row in journal.events_with_key_prefix(kind.kind):
         if isinstance(row.event, kind):
             yield row.event.version

@@ -1,4 +1,4 @@
-"""The files of a subtask that a client downloads and uploads. Equal numbers give equal files."""
+"""The files of a workunit that a client downloads and uploads. The same workunit always gives the same files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,20 +22,23 @@ class Staged:
     frozen: Path | None = None
     """The weights that no training changes, if there are any."""
     samples: int | None = None
-    """Number of samples to train on, however long this takes, or None to follow the workunit."""
+    """Number of samples to train on, even if the subtask ends by time; None to train as the workunit says."""
     newest: tuple[int, Path] | None = None
     """The newer version that a simulated client starts from, with its weights, or None if it starts from `params`."""
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """The files by their logical names, except those of `texts`."""
+        """Logical name → path on the server, for each input file that is not in `texts`."""
         files = dict(zip(INPUT_FILES[1:], (self.model, self.params, self.shard), strict=True))
         more = {FROZEN_FILE: self.frozen, NEWEST_FILE: self.newest and self.newest[1]}
         return {**files, **{name: path for name, path in more.items() if path is not None}}
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The contents of workunit.json, and of the version file if a simulated client starts from newer weights."""
+        """Logical name → content, for the input files that are written for this workunit.
+
+        These are workunit.json, and the version file if a simulated client starts from newer weights.
+        """
         texts = {DESCRIPTION_FILE: self.workunit.to_json()}
         return texts if self.newest is None else {**texts, VERSION_FILE: str(self.newest[0])}
 
@@ -46,13 +49,13 @@ class Staged:
 
     @property
     def sticky(self) -> set[Path]:
-        """The files that a client keeps for its next subtasks."""
+        """The paths of the input files that a client keeps for its next subtasks, and so downloads once."""
         return {self.model, self.shard} | ({self.frozen} if self.frozen is not None else set())
 
 
 @dataclass(frozen=True)
 class Uploaded:
-    """An outcome: a client uploaded an update, which has not been checked."""
+    """The outcome of a workunit for which a client uploaded an update. The file has not been checked."""
 
     workunit: str
     path: Path
@@ -66,7 +69,7 @@ class Uploaded:
 
 
 def stage(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
-    """Prepare the files of the workunit with this name.
+    """Return the workunit of a name with its input files; the file of its weights is created if needed.
 
     Args:
         run: The run.

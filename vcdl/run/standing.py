@@ -49,7 +49,7 @@ class Standing:
     now_s: float | None
     """The current time by the run's clock, or None if no process drives the run or it is a simulation."""
     costs: Costs | None = None
-    """The costs of its fleet so far and per hour, or None without a fleet."""
+    """Returns the costs of its fleet so far in USD and in USD per hour; None without a fleet."""
 
     @classmethod
     def of(
@@ -93,7 +93,7 @@ class Standing:
         return None if self.now_s is None else range_left(self.goal, self.report, self.now_s)
 
     def figures(self) -> dict[str, str]:
-        """Return the run's figures as text, by label."""
+        """Return the lines of `vcdl status`: label → text."""
         figures = status_figures(self.goal, self.report, self.now_s)
         if rate := self._rate:
             figures["rate"] = rate
@@ -117,7 +117,7 @@ class Standing:
         return f"{highest:.3g} at most{trial}"
 
     def as_column(self, name: str) -> ComparedRun:
-        """Return this run as a column of a comparison, under a unique name."""
+        """Return this run as a column of a comparison; `name` must differ from those of the other columns."""
         return ComparedRun(
             name=name,
             folder=str(self.folder.path),
@@ -160,7 +160,7 @@ class JobRow:
 
     job: str
     trains: str
-    """The job's model and data, as text."""
+    """The job's model and data, as text for users."""
     state: RunState
     epoch: int
     epochs: int
@@ -169,8 +169,10 @@ class JobRow:
     value: str
     """The monitor's value at the last measured epoch, as text."""
     mean: float | None
+    """The monitor's mean over the last measured epoch, or None before the first."""
     score: float | None
-    """The monitor's mean, negated if a smaller value is better, so that jobs can be ranked by it."""
+    """The same, negated if a smaller value is better, so that jobs can be ranked by it; None also if it is not
+    finite."""
     share: int | None
     """The job's share of the clients, or None if it does not share them."""
     hosts: int
@@ -179,13 +181,13 @@ class JobRow:
     range_left: tuple[float, float] | None
     """Least and most seconds until the job's end, or None if unknown."""
     course: tuple[float, ...]
-    """The monitor's means of the last evaluated epochs."""
+    """The monitor's means over the last evaluated epochs, at most _COURSE, oldest first."""
     bytes_down: float
     """Bytes that a client downloads for a task, on average: an upper bound, because clients keep shards."""
     bytes_up: float
     """Bytes that a client uploads for a task."""
     settings: Mapping[str, tuple[str, str]]
-    """The settings that differ from their defaults: value and default as text."""
+    """Key of each setting that differs from its default → value and default, as text."""
     note: RunNote
 
     @classmethod
@@ -230,10 +232,10 @@ class JobRow:
         return self.state in _OPEN
 
     def fields(self, part: float | None = None) -> dict[str, Any]:
-        """Return the keys of `vcdl jobs --json`.
+        """Return the job's object in the output of `vcdl jobs --json`.
 
         Args:
-            part: The job's fraction of the clients, or None if unknown.
+            part: The fraction of the project's clients that work for this job, or None if unknown.
         """
         return {
             "job": self.job,
@@ -257,6 +259,10 @@ class JobRow:
 def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) -> list[JobRow]:
     """Return a row for each run, open jobs first, then by name.
 
+    Args:
+        folders: The runs.
+        hosts: Returns how many hosts have uploaded an update to a run.
+
     Raises:
         RunFolderError, JobError, JournalError: A run cannot be read.
     """
@@ -265,14 +271,26 @@ def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) ->
 
 
 def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
-    """Return the fraction of the clients that an open job has, or None for other jobs."""
+    """Return which fraction of a project's clients works for a job, by its share of all open jobs' shares.
+
+    Args:
+        row: The job.
+        rows: All jobs of the project.
+
+    Returns:
+        None for a job that is not open or does not share clients.
+    """
     if row.share is None or not row.is_open:
         return None
     return row.share / sum(other.share for other in rows if other.share is not None and other.is_open)
 
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format rows' fields as a table with a header line. A job that cannot be read has the field `error`."""
+    """Return the lines of the table that `vcdl jobs` prints, with a header line.
+
+    Args:
+        rows: `JobRow.fields` of each job. A job that cannot be read has a `state` of None and its `error`.
+    """
     table = [("job", "state", "epoch", "measure", "share", "hosts", "time left")]
     for row in rows:
         name = printable(row["job"])
@@ -288,6 +306,7 @@ def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _model_and_data(job: Job) -> str:
+    """Return a text that names a job's model and data, such as `mlp, digits`."""
     model = job.model.builtin.name if job.model.builtin is not None else "a model of its own"
     data = job.data.dataset or "data of its own"
     return f"{model}, {data}"

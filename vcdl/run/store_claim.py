@@ -4,9 +4,9 @@ The address comes from the job file or from the environment when the run is prep
 process of the run may start with another environment. In another store it would find no weights, and would treat them
 as lost.
 
-`store_claim.json` names the folder, by path and by the number (inode) of its directory, and the key of its weights. A
-directory keeps its number when it is moved, mounted elsewhere or its machine restarts. A copy gets another number, and
-so has no claim.
+`store_claim.json` contains the key of the run's weights, and the path and inode of the folder that may use it. A
+directory keeps its inode when it is moved or mounted elsewhere, and when its machine restarts. A copy of the folder has
+another inode, so the claim in it does not hold for the copy.
 """
 
 import json
@@ -38,9 +38,10 @@ _FILE = "file:"
 
 
 def requested_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """Return the store that the job file or the environment names, or a folder of the run.
+    """Return the settings of the store that the job file or the environment names, else of the run's folder.
 
-    The password comes from the URL, or from the run's own file for the job file's URL, or from the environment.
+    The password is the one in the URL. For the job file's URL it may also be in the run's private file, otherwise in
+    the environment.
 
     Raises:
         StoreError, FileUnavailable: The settings cannot be used or read.
@@ -56,13 +57,19 @@ def requested_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
 
 
 def store_address(settings: StoreSettings, folder: "RunFolder") -> str:
-    """Return a store's address for a file, without login and password."""
+    """Return a store's address as prepared.json has it: without login, OWN_FOLDER for the run's own folder."""
     is_own = settings.is_folder and settings.folder.absolute() == folder.store.absolute()
     return OWN_FOLDER if is_own else settings.address
 
 
 def settings_at(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") -> StoreSettings:
-    """Return the settings of the store at the address `kept`.
+    """Return settings after checking that they name the store with which the run was prepared.
+
+    Args:
+        settings: The requested settings (`requested_settings`).
+        kept: The address of the run's store, from prepared.json.
+        job: The job.
+        folder: The run's folder.
 
     Raises:
         StoreError: `settings` name another store.
@@ -80,6 +87,7 @@ def settings_at(settings: StoreSettings, kept: str, job: "Job", folder: "RunFold
 
 
 def _words(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") -> str:
+    """Return the message that job file or environment now name another store, with the cure."""
     where, url = ("its own folder", f"{_FILE}{folder.store}") if kept == OWN_FOLDER else (kept, kept)
     now = store_address(settings, folder)
     now = "its own folder" if now == OWN_FOLDER else now
@@ -109,7 +117,7 @@ class Claim:
 
     @classmethod
     def of(cls, folder: RunFolder, key: str) -> "Claim":
-        """Return the claim of a folder.
+        """Return the claim of a folder on a key, from its present path, inode and machine.
 
         Raises:
             OSError: The folder cannot be read.
@@ -178,7 +186,7 @@ def claim_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> st
 
 
 def _is_original(original: RunFolder, folder: RunFolder, prepared: Prepared) -> bool:
-    """Return whether the folder that a claim names still has the same run."""
+    """Return whether the folder that a claim names is another one than `folder` and contains the same run."""
     try:
         if os.path.samefile(original.path, folder.path):
             return False
@@ -188,6 +196,7 @@ def _is_original(original: RunFolder, folder: RunFolder, prepared: Prepared) -> 
 
 
 def _read(folder: RunFolder) -> Claim | None:
+    """Read the claim in a folder, or return None without one. Raises RunFolderError if it is damaged."""
     path = folder.store_claim_file
     try:
         return msgspec.json.decode(path.read_bytes(), type=Claim)

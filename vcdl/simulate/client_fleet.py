@@ -90,7 +90,7 @@ class ClientFleet(Section):
 
     @property
     def result_timeout_s(self) -> float:
-        """`timeout_s` as a plain number."""
+        """Seconds from a subtask's start until the server gives it up: `timeout_s`, or its default."""
         return _TIMEOUT_SUBTASKS * self.subtask_s if self.timeout_s is None else self.timeout_s
 
 
@@ -108,7 +108,7 @@ def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFlee
 
 
 def save_clients(fleet: ClientFleet, folder: RunFolder) -> None:
-    """Write the clients into a run's folder.
+    """Write the settings of simulated clients to CLIENTS_FILE in a run's folder, which marks the run as simulated.
 
     Raises:
         RunFolderError: The folder cannot be written.

@@ -1,4 +1,4 @@
-"""The work of simulated clients: trained uploads, or times alone. The caller's clock decides when."""
+"""Produce the uploads of simulated clients by real training. The caller's virtual clock decides when they arrive."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -19,10 +19,14 @@ from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader
 
 
 class ClientWork(Protocol):
-    """The work of a virtual grid's clients. Each started subtask must be uploaded or cancelled."""
+    """Produces the uploads of a virtual grid's clients.
+
+    Call `begin` when a client starts a subtask, `upload` when the upload is due, and `done` when it was applied; or
+    `cancel` if no upload is needed.
+    """
 
     remembers: bool
-    """Whether clients keep residuals of their uploads."""
+    """Whether clients keep residuals of their uploads, so that even an upload that is lost must be made."""
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         """Start a subtask on a client.
@@ -30,13 +34,18 @@ class ClientWork(Protocol):
         Args:
             staged: The subtask.
             client: The client's number.
-            due_s: Virtual time of its upload.
-            fraction: Part of the subtask that the client trains.
+            due_s: Virtual time at which its upload is needed; the earliest is trained first.
+            fraction: Fraction of the subtask that the client trains.
         """
         ...
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
-        """Return a client's upload after `train_s` virtual seconds, or why there is none.
+        """Return a client's upload, or why there is none; wait for its training if necessary.
+
+        Args:
+            staged: The subtask.
+            client: The client's number.
+            train_s: Virtual seconds of training, which the upload reports.
 
         Raises:
             GridError, RunFolderError: The training on this machine failed.
@@ -44,20 +53,20 @@ class ClientWork(Protocol):
         ...
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        """Return the bytes that the client downloads for a subtask."""
+        """Return the bytes that a client downloads for a subtask, and remember which files the client has now."""
         ...
 
     def done(self, workunit: str, version: int | None) -> None:
         """Forget a subtask and its files.
 
         Args:
-            workunit: Its name.
-            version: The version that its upload made.
+            workunit: Its workunit's name.
+            version: The version that its upload made, or None if it made none.
         """
         ...
 
     def cancel(self, workunits: Collection[str]) -> None:
-        """Drop subtasks that are no longer needed."""
+        """Drop subtasks whose upload is not needed."""
         ...
 
 
@@ -77,7 +86,7 @@ class TrainedWork:
             clients: The clients and their behaviour.
             training: Trains their subtasks.
             encodings: Encodings of downloads and of uploads.
-            memories: Folder for residuals of the clients; None if they keep none.
+            memories: Folder for the residuals of all clients, or None if clients keep none.
         """
         self._clients = clients
         self._training = training
@@ -85,6 +94,7 @@ class TrainedWork:
         self._memories = memories
         self.remembers = memories is not None
         self._delivered: dict[int, set[Path]] = {}
+        """Client → the files that it has downloaded and keeps."""
         self._sizes: dict[Path, int] = {}
         self._samples: dict[Path, int] = {}
         """Shard's file → its number of samples."""
@@ -105,7 +115,7 @@ class TrainedWork:
         return self._as_uploaded(outcome, staged, client, train_s) if isinstance(outcome, Uploaded) else outcome
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        """Return the bytes of weights, description, newer weights if fetched, and the sticky files that it lacks."""
+        """Return the bytes that a client downloads for a subtask, and remember which files the client keeps."""
         have = self._delivered.setdefault(client, set())
         new = staged.sticky - have
         have |= new
@@ -129,7 +139,7 @@ class TrainedWork:
         self._training.begin(staged, due_s)
 
     def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, train_s: float) -> Uploaded:
-        """Return the upload as this client sends it, with its own training time."""
+        """Rewrite a trained upload as this client would send it, with its virtual training time, and return it."""
         path = trained.path
         with folder_errors(path.parent):
             self._send(staged, client, train_s, path)
@@ -137,7 +147,10 @@ class TrainedWork:
         return replace(trained, size_bytes=path.stat().st_size)
 
     def _send(self, staged: Staged, client: int, train_s: float, path: Path) -> None:
-        """Encode trained weights as this client would, with its residuals and by its link."""
+        """Replace the exact upload at `path` by one encoded with this client's residuals and for its link.
+
+        Do nothing if clients keep no residuals.
+        """
         if self._memories is None:
             return
         # A folder for each simulated host, as each real host has its own disk.
@@ -159,6 +172,7 @@ class TrainedWork:
 
 
 def _exact_up(transport: Transport) -> Transport:
+    """Return a transport whose uploads contain the exact weights."""
     return replace(transport, up=PLAIN.up, feedback=False, upload_share=None)
 
 

@@ -1,6 +1,6 @@
-"""The outcome of a subtask on a simulated client.
+"""Draw what happens to a subtask on a simulated client: when its upload arrives, or how it is lost.
 
-It depends on seed, client and subtask only, and is known at the start.
+The outcome depends on seed, client and subtask only, and is known when the subtask starts.
 """
 
 import math
@@ -21,18 +21,18 @@ _SPEED, _SUBTASK, _AWAY, _LINK, _HOST = range(5)
 
 @dataclass(frozen=True)
 class SubtaskOutcome:
-    """The outcome of a subtask; moments are virtual seconds of the clock."""
+    """What happens to a subtask that a client starts."""
 
     slot_free_s: float
-    """The moment at which its slot can start another subtask."""
+    """Virtual time at which its slot can start another subtask."""
     heard_of_s: float
-    """The moment at which the server has the upload, or learns that there will be none."""
+    """Virtual time at which the server has the upload, or learns that there will be none."""
     train_s: float
     """Seconds of training that the upload reports."""
     trained_s: float
-    """The moment at which the training ends."""
+    """Virtual time at which the training ends."""
     lost: str | None
-    """The reason why no upload arrives; None: one arrives."""
+    """The reason why no upload arrives, or None if one arrives."""
     is_sent: bool = True
     """Whether its client wrote an upload, even if that is lost on its way."""
     fraction: float = 1.0
@@ -40,7 +40,10 @@ class SubtaskOutcome:
 
 
 class Clients:
-    """The simulated clients, numbered from 0."""
+    """The simulated clients, numbered from 0, with their speeds, links and absences.
+
+    All draws follow from the fleet's seed, so the same fleet always behaves alike. Times are virtual seconds.
+    """
 
     def __init__(self, fleet: ClientFleet) -> None:
         self.fleet = fleet
@@ -54,15 +57,15 @@ class Clients:
         )
 
     def host(self, client: int) -> str:
-        """Return the host name of a client for its next subtask."""
+        """Return the name of a client's host, as the journal gets it."""
         return f"client-{client:02d}"
 
     def here_from(self, client: int, time_s: float) -> float:
-        """Return the first moment at or after `time_s` at which the client is present."""
+        """Return the first virtual time, at or after `time_s`, at which a client is present."""
         return self._presence[client].here_from(time_s)
 
     def next_absence(self, client: int, time_s: float) -> Absence:
-        """Return the client's first absence that is not over at `time_s`."""
+        """Return a client's first absence that ends after `time_s`; it may be under way at that time."""
         return self._presence[client].next_absence(time_s)
 
     @cached_property
@@ -71,16 +74,16 @@ class Clients:
         return any(up < math.inf for _, up in self._links)
 
     def bytes_per_s(self, client: int) -> float | None:
-        """Return the upload rate of the client's link, or None where links are not simulated."""
+        """Return the upload rate of a client's link in bytes a second, or None if links are not simulated."""
         up = self._links[client][1]
         return None if up == math.inf else 1e6 * up
 
     def upload_s(self, client: int, size_bytes: int) -> float:
-        """Return the seconds that the client's link needs to upload `size_bytes`; 0 where it is not simulated."""
+        """Return the seconds that a client's link needs to upload `size_bytes`, or 0 if links are not simulated."""
         return size_bytes / (1e6 * self._links[client][1])
 
     def hosts_by_hour(self, until_s: float) -> list[float]:
-        """Return the mean fraction of clients that are present in each hour of the day, in UTC, until a moment."""
+        """Return the mean fraction of present clients for each hour of the day, in UTC, up to a virtual time."""
         hours: list[list[int]] = [[] for _ in range(24)]
         for number in range(max(24, int(until_s // 3600.0))):
             here = sum(presence.here_from(number * 3600.0) <= number * 3600.0 for presence in self._presence)
@@ -103,9 +106,9 @@ class Clients:
             client: The client's number.
             name: The subtask.
             now_s: Virtual time.
-            losses: Earlier losses of the same workunit.
+            losses: How often the same workunit was lost before; each time another outcome is drawn.
             bytes_down: Size of its download.
-            target_s: Time after which the client stops, as the job demands.
+            target_s: Seconds of training after which the client stops, or None if it trains the whole subtask.
         """
         fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
@@ -138,7 +141,14 @@ class Clients:
         return planned
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
-        """Return when a training of `left_s` ends, perhaps after its timeout, and whether a preemption ended it."""
+        """Return when a client's training ends, and whether an absence ended it so that its work is lost.
+
+        Args:
+            client: The client's number.
+            begin_s: Virtual time at which it begins.
+            left_s: Seconds of training that it takes without absences.
+            timeout_s: Virtual time after which the end does not matter, so that the search for it ends.
+        """
         checkpoint_s = self.fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)
         while True:
@@ -164,10 +174,10 @@ class _Host:
 
 
 def _host(fleet: ClientFleet, population: Population, client: int) -> _Host:
-    """Draw a host: its group in proportion to the groups' shares, then its speed, link, time zone and absences."""
+    """Draw the host with the number `client`: its group, by the groups' shares, then its other properties."""
     rng = np.random.default_rng([fleet.seed, _HOST, client])
-    # A trace only contains the number of hosts, so all are alike, and the n-th is present while the fraction is above
-    # its place.
+    # A trace only contains how many hosts are present, so all hosts are alike. The n-th is present while the trace's
+    # fraction is above the host's own place between 0 and 1.
     if not population.groups:
         return _Host(1.0, (math.inf, math.inf), Presence(absences_in(population.trace, (client + 0.5) / fleet.clients)))
     ends = list(accumulate(group.share for group in population.groups))
@@ -181,16 +191,18 @@ def _host(fleet: ClientFleet, population: Population, client: int) -> _Host:
 
 
 def _rate(median: float | None, factor: float) -> float:
+    """Return a link's rate, or infinity if the group has no links."""
     return math.inf if median is None else median * factor
 
 
 def _normalise(speeds: list[float]) -> list[float]:
+    """Return speeds scaled to a mean of 1."""
     mean = sum(speeds) / len(speeds)
     return [speed / mean for speed in speeds]
 
 
 def _speeds(fleet: ClientFleet) -> list[float]:
-    """Return speeds at equal ratios, in a drawn order, so that a client's number does not reveal its speed."""
+    """Return each client's speed: at equal ratios, 1 on average, in a random order."""
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
     speeds = fleet.speed_ratio**exponents
     order = np.random.default_rng([fleet.seed, _SPEED]).permutation(fleet.clients)
@@ -198,7 +210,7 @@ def _speeds(fleet: ClientFleet) -> list[float]:
 
 
 def _links(fleet: ClientFleet) -> list[tuple[float, float]]:
-    """Return link rates at equal ratios around the middle one, in a drawn order independent of speeds."""
+    """Return each client's rates down and up in MB/s: at equal ratios around the median, in a random order."""
     if fleet.link_mb_per_s is None:
         return [(math.inf, math.inf)] * fleet.clients
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
@@ -207,6 +219,7 @@ def _links(fleet: ClientFleet) -> list[tuple[float, float]]:
 
 
 def _presence(fleet: ClientFleet, client: int) -> Presence:
+    """Return the preemptions of a client of a fleet without a population."""
     if fleet.preempted_every_s is None:
         return Presence(iter([NEVER]))
     rng = np.random.default_rng([fleet.seed, _AWAY, client])

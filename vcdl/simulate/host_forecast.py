@@ -40,16 +40,16 @@ class HostForecast:
         return OutcomeRange(low, median, high)
 
     def fraction_within(self, deadline_s: float) -> float:
-        """Return the fraction of the runs that met a deadline."""
+        """Return the fraction of the runs that ended within `deadline_s` virtual seconds."""
         return sum(one <= deadline_s for one in self.outcomes_s) / len(self.outcomes_s)
 
     def words(self, deadline_s: float | None = None) -> str:
-        """Return the forecast in words: `200 hosts: 3.0 days (2.6 to 3.9)`."""
+        """Return the forecast as text: `200 hosts: 3.0 days (2.6 to 3.9)`; with a deadline, how many runs met it."""
         late = "" if deadline_s is None else f", {self.fraction_within(deadline_s):.0%} in time"
         return f"{self.clients} hosts: {range_words(self.wall_s)}{late}"
 
     def as_dict(self, deadline_s: float | None = None) -> dict[str, Any]:
-        """Return the forecast for programs."""
+        """Return the forecast as an object for JSON output."""
         wall_s = {name: round(value, 1) for name, value in vars(self.wall_s).items() if value < math.inf}
         kept = None if deadline_s is None else self.fraction_within(deadline_s)
         return {"clients": self.clients, "wall_s": wall_s or None, "kept": kept}
@@ -66,7 +66,9 @@ class JobOnHosts:
     end_s: float = 0.0
     """Seconds after the last subtask until the job's end."""
     bytes_down: int = 0
+    """Bytes of a subtask's download, if the fleet simulates links."""
     bytes_up: int = 0
+    """Bytes of its upload."""
 
     def cut(self, shards: int, subtask_s: float) -> "JobOnHosts":
         """Return the same job with another number of shards and another duration of a subtask."""
@@ -75,7 +77,7 @@ class JobOnHosts:
 
     def on(self, clients: int) -> HostForecast:
         """Simulate the job on a number of hosts, RUNS times."""
-        # Spread evenly over the distribution: twenty drawn ones would leave its ends to chance.
+        # Spread the mean speeds evenly over their distribution: twenty random ones would leave its ends to chance.
         speeds = [math.exp(self.error * NormalDist().inv_cdf((run + 1) / (RUNS + 1))) for run in range(RUNS)]
         outcomes_s = []
         for run in range(RUNS):
@@ -93,7 +95,7 @@ def fewest_hosts(
 
     Args:
         on: Simulates a number of hosts.
-        tried: Forecasts so far; numbers between them are bisected.
+        tried: Forecasts so far. If one meets the deadline, smaller numbers of hosts are simulated by bisection.
         deadline_s: The deadline in virtual seconds.
     """
     best = min(
@@ -102,7 +104,7 @@ def fewest_hosts(
     if best is None:
         return None
     low = max((one.clients for one in tried if one.clients < best.clients), default=best.clients)
-    # Bisection, as more hosts are as fast or faster.
+    # Bisect, because more hosts are at least as fast.
     while best.clients - low > max(1.0, _NEAR * best.clients):
         middle = on((low + best.clients) // 2)
         if middle.fraction_within(deadline_s) >= HELD:
@@ -122,6 +124,7 @@ def range_words(values: OutcomeRange) -> str:
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float:
+    """Return the quantile `part`, from 0 to 1, of sorted outcomes."""
     place = part * (len(ordered) + 1) - 1
     below = math.floor(place)
     # No interpolation towards a run that never ended.

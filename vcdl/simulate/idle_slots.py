@@ -13,7 +13,10 @@ from vcdl.simulate.clients import Clients
 
 
 class IdleSlots:
-    """Free slots, each with a number that increases with the moment at which it became free."""
+    """The free slots of all clients, each with a number; a slot that became free later has a higher one.
+
+    Pass virtual times in ascending order, because absences are applied up to the time of each call.
+    """
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -27,11 +30,14 @@ class IdleSlots:
         """End of the absence with number and client, for each free slot of an absent client."""
 
     def add(self, client: int, now_s: float) -> None:
-        """Add a free slot of a client."""
+        """Add a slot of a client that has just become free."""
         self._place(next(self._numbers), client, now_s)
 
     def here(self, now_s: float) -> list[tuple[int, int]]:
-        """Return number and client of the free slots whose clients are present, the longest free first."""
+        """Return number and client of each free slot whose client is present, the longest free first.
+
+        The list is the internal one: do not change it, and do not keep it over other calls.
+        """
         while self._leaving and self._leaving[0][0] <= now_s:
             _, number, client = heapq.heappop(self._leaving)
             # Slots that were taken stay in the heap: removing them there would be a search through all of it.
@@ -50,7 +56,7 @@ class IdleSlots:
         return len(self._away)
 
     def take(self, number: int) -> None:
-        """Remove a free slot of a present client."""
+        """Remove a slot that `here` returned, because it gets a subtask."""
         del self._here[bisect_left(self._here, (number,))]
 
     def next_back_s(self, now_s: float) -> float | None:
@@ -59,10 +65,12 @@ class IdleSlots:
         return self._away[0][0] if self._away else None
 
     def _is_here(self, number: int) -> bool:
+        """Return whether a slot is free and its client present."""
         place = bisect_left(self._here, (number,))
         return place < len(self._here) and self._here[place][0] == number
 
     def _place(self, number: int, client: int, now_s: float) -> None:
+        """Add a free slot to those of present or of absent clients."""
         absence = self._clients.next_absence(client, now_s)
         if absence.begin_s <= now_s:
             heapq.heappush(self._away, (absence.end_s, number, client))

@@ -35,7 +35,7 @@ def active_hosts(hosts: Sequence["MeasuredHost"], now_s: float) -> list["Measure
 
 
 def population_of(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, Any]:
-    """Return the values of a population file.
+    """Return the content of a population file (docs/simulate.md), as values for YAML.
 
     Args:
         hosts: Hosts of a project, at least FEWEST of them still active.
@@ -56,17 +56,18 @@ def population_of(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, An
 
 
 def cores_of(hosts: Sequence["MeasuredHost"]) -> int:
-    """Return the number of cores of hosts, up to the limit for each host."""
+    """Return the number of cores of all hosts together; each host counts with at most _CORES."""
     return sum(min(_CORES, max(1, one.cores)) for one in hosts)
 
 
 def _group(hosts: Sequence["MeasuredHost"], usual_flops: float) -> dict[str, Any]:
+    """Return a group of a population file for these hosts; `usual_flops` is the speed of a host of speed 1."""
     low, high = _AVAILABLE
     available = statistics.fmean(min(high, max(low, one.available)) for one in hosts)
     flops = statistics.median(one.flops for one in hosts)
     zones_h = sorted(max(-12.0, min(14.0, round(one.zone_s / 1800) / 2)) for one in hosts)
     found = {
-        # By cores and not by hosts, as BOINC gives each core a task.
+        # Count cores and not hosts, because BOINC gives each core a task.
         "share": cores_of(hosts),
         "speed": flops / usual_flops,
         "speed_spread": _spread([one.flops for one in hosts]),
@@ -80,21 +81,22 @@ def _group(hosts: Sequence["MeasuredHost"], usual_flops: float) -> dict[str, Any
     found |= {key: statistics.median(known) / 1e6 for key, known in rates.items() if known}
     if rates["down_mb_per_s"]:
         found["link_spread"] = _spread(rates["down_mb_per_s"])
-    # Ten quantiles, so that no single host's zone can be read from the file.
+    # Write ten quantiles, so that no single host's time zone can be read from the file.
     tenths = [zones_h[int((number + 0.5) / 10 * len(zones_h))] for number in range(10)]
     return {**{key: float(f"{value:.3g}") for key, value in found.items()}, "zones": tenths}
 
 
 def _spread(values: Sequence[float]) -> float:
-    """Return the lognormal spread: half of the distance between the 16th and the 84th percentile."""
+    """Return the standard deviation of the values' logarithms, from the 16th and the 84th percentile."""
     logs = sorted(map(math.log, values))
     return (logs[int(0.84 * (len(logs) - 1))] - logs[int(0.16 * (len(logs) - 1))]) / 2
 
 
 def _stays(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, float]:
-    """Fit a Weibull distribution to the days that hosts stay; empty where too few have left.
+    """Fit a Weibull distribution to the days that hosts stay, and return its keys of a population file.
 
-    Hosts that are still active will stay at least as long as until now: their stays are censored.
+    Hosts that are still active will stay longer than until now: their stays are censored. If fewer than five hosts have
+    left, the result is empty.
     """
     gone = [now_s - one.heard_of_s >= _GONE_S for one in hosts]
     days = [

@@ -1,4 +1,4 @@
-"""Populations of realistic hosts: when each is present, how fast, and on which link. Sources: docs/measured/planner.md.
+"""Read populations of realistic hosts: when each is present, its speed, its link. Sources: docs/measured/planner.md.
 
 A population is a mixture of groups, or a trace of the number of hosts. It replaces equal clients with exponential
 absences. Virtual time 0 is Monday, 0:00 UTC.
@@ -26,12 +26,14 @@ _MOST_BYTES = 16_000_000
 
 
 def _hours(raw: Any) -> tuple[float, float]:
+    """Return two decoded hours of the day; raise ValueError for anything else."""
     if not isinstance(raw, list | tuple) or len(raw) != 2 or not all(0 <= float(hour) <= 24 for hour in raw):
         raise kinds.expected("two hours of the day, such as [8, 22]", raw)
     return float(raw[0]), float(raw[1])
 
 
 def _zones(raw: Any) -> tuple[float, ...]:
+    """Return decoded time zones in hours from UTC; raise ValueError for anything else."""
     if not isinstance(raw, list | tuple) or not raw or not all(-12 <= float(zone) <= 14 for zone in raw):
         raise kinds.expected("hours from UTC, such as [-5, 1]", raw)
     return tuple(map(float, raw))
@@ -101,7 +103,9 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 
 
 def read_population(raw: Any, info: ValidationInfo) -> Any:
-    """Return the values of a population, given as a name, a YAML file, a trace, or the values themselves.
+    """Return the values of a population. A text is a built-in name, or the path of a YAML file or a trace.
+
+    Other values are returned unchanged.
 
     Raises:
         ValueError: It is none of these.
@@ -120,7 +124,7 @@ def read_population(raw: Any, info: ValidationInfo) -> Any:
 
 
 def read_trace(path: Path) -> list[tuple[float, float]]:
-    """Read a trace of how many hosts were present when, as fractions of the highest number.
+    """Read a trace of how many hosts were present, as (seconds, fraction of the highest number) from that time on.
 
     Known forms: JSON of SkyPilot's spot traces, lines `milliseconds,count` of Parcae's, lines `date, time, count` of
     Bamboo's. Repeated counts are left out.
@@ -154,16 +158,19 @@ def read_trace(path: Path) -> list[tuple[float, float]]:
 
 
 def _of_json(raw: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return (seconds, count) from SkyPilot's JSON."""
     gap_s = float(raw["metadata"]["gap_seconds"])
     return [(place * gap_s, float(count)) for place, count in enumerate(raw["data"])]
 
 
 def _of_lines(text: str) -> list[tuple[float, float]]:
+    """Return (seconds, count) from lines of Parcae or Bamboo."""
     rows = [[field.strip() for field in line.split(",")] for line in text.splitlines() if line.strip()]
     return [(_seconds(row[:-1]), float(row[-1])) for row in rows]
 
 
 def _seconds(fields: Sequence[str]) -> float:
+    """Return the seconds of a line's time: one field in milliseconds, or date and time."""
     if len(fields) == 1:
         return float(fields[0]) / 1000.0
     return datetime.fromisoformat(" ".join(fields)).replace(tzinfo=UTC).timestamp()

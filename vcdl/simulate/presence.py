@@ -1,4 +1,4 @@
-"""When a simulated host is present: its absences in order, drawn from its group or read from a trace."""
+"""Determine when a simulated host is present: its absences in order, drawn from its group or read from a trace."""
 
 import heapq
 import math
@@ -30,27 +30,36 @@ NEVER = Absence(math.inf, math.inf)
 
 
 class Presence:
-    """The absences of one host, drawn as far as they are needed."""
+    """Answers when one host is present, from its absences, which are drawn as far as they are needed.
+
+    The absences must be in order, not overlap, and never end (append NEVER).
+    """
 
     def __init__(self, drawn: Iterator[Absence]) -> None:
         self._drawn = drawn
         self._known: list[Absence] = []
 
     def next_absence(self, time_s: float) -> Absence:
-        """Return the first absence that is not over at `time_s`."""
+        """Return the first absence that ends after `time_s`; it may be under way at that time."""
         while not self._known or self._known[-1].end_s <= time_s:
             self._known.append(next(self._drawn))
-        # Kept, as events query moments of the past and of the future in any order.
+        # Earlier absences are kept, because callers ask for times of the past and the future in any order.
         return self._known[bisect_right(self._known, time_s, key=lambda absence: absence.end_s)]
 
     def here_from(self, time_s: float) -> float:
-        """Return the first moment at or after `time_s` at which the host is present."""
+        """Return the first time, at or after `time_s`, at which the host is present."""
         absence = self.next_absence(time_s)
         return absence.end_s if absence.begin_s <= time_s else time_s
 
 
 def exponential_absences(every_s: float, away_s: float, rng: np.random.Generator) -> Iterator[Absence]:
-    """Yield absences of exponential lengths at exponential distances."""
+    """Yield absences without end, of exponential lengths and at exponential distances.
+
+    Args:
+        every_s: Mean seconds from the end of an absence to the next one.
+        away_s: Mean seconds of an absence.
+        rng: The source of random numbers.
+    """
     now_s = 0.0
     while True:
         begin_s = now_s + every_s * float(rng.exponential())
@@ -63,8 +72,8 @@ def absences_of(group: HostGroup, zone_h: float, draw: Callable[[int], np.random
 
     Args:
         group: The group.
-        zone_h: The host's time zone.
-        draw: Returns a stream of random numbers for a cause: 0 for sessions, 1 for daily hours, 2 for departures.
+        zone_h: The host's time zone, hours from UTC.
+        draw: Returns a source of random numbers for a cause: 0 for sessions, 1 for daily hours, 2 for departures.
     """
     causes: list[Iterator[Absence]] = []
     if group.on_h is not None:
@@ -163,13 +172,15 @@ def _departures(group: HostGroup, rng: np.random.Generator) -> Iterator[Absence]
 
 
 def _weibull(mean: float, shape: float, rng: np.random.Generator) -> float:
+    """Draw a Weibull time with this mean and shape."""
     return mean / math.gamma(1.0 + 1.0 / shape) * float(rng.weibull(shape))
 
 
 def _under_way(mean: float, shape: float, rng: np.random.Generator) -> float:
-    """Draw the rest of a Weibull time that has already started; longer times are met in proportion to their length.
+    """Draw how much longer a Weibull time lasts that is under way when the simulation starts.
 
-    Weighted by its length t, (t/scale)^shape is gamma distributed with shape 1 + 1/shape.
+    Such a time is longer than a usual one, because it is met in proportion to its length t. Then (t/scale)^shape is
+    gamma distributed with shape 1 + 1/shape.
     """
     scale = mean / math.gamma(1.0 + 1.0 / shape)
     length: float = scale * float(rng.gamma(1.0 + 1.0 / shape)) ** (1.0 / shape)

@@ -7,11 +7,11 @@ from vcdl.wire.workunit import Training
 
 
 class ShardTrainer(Trainer):
-    """A trainer whose calls may take any time."""
+    """A trainer that trains any number of batches in one call, without stopping in between for a supervisor."""
 
     @property
     def at_once(self) -> int:
-        # More than any shard has: no supervisor needs to send requests in between.
+        # More batches than any shard has: in a simulation no supervisor has requests.
         return 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""A simulated run from its settings to its results, for `vcdl simulate` and for experiments."""
+"""Simulate a run, from its settings to its results, for `vcdl simulate` and for experiments."""
 
 import os
 import shutil
@@ -41,7 +41,18 @@ def simulate(
     training: SubtaskTraining | None = None,
     kind: type[VirtualRun] = VirtualRun,
 ) -> Report | None:
-    """Run a job on simulated clients, and write its results to the folder.
+    """Run a job on simulated clients with real training, and write its results to the folder.
+
+    An unfinished simulation in the folder is started again. Limits this process to one thread for computing, so that
+    the results can be repeated.
+
+    Args:
+        folder: The run's folder: empty, missing, or of an unfinished simulation.
+        job: The job.
+        fleet: The simulated clients.
+        observer: Its hooks are called with events and phases.
+        training: Trains the subtasks; None for `job.workers` worker processes.
+        kind: The class that runs the job.
 
     Returns:
         The report, or None if `vcdl stop` paused the run.
@@ -60,7 +71,10 @@ def simulate(
 
 
 def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
-    """Run a job's subtasks on simulated clients without training; return None if it was stopped.
+    """Run a job on simulated clients without training, and write the figures to TIMES_FILE in the folder.
+
+    Returns:
+        The figures, or None if `vcdl stop` paused the run.
 
     Raises:
         VcdlError: The job was refused or failed.
@@ -75,7 +89,7 @@ def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: Ru
 
 
 def default_folder(name: str) -> RunFolder:
-    """Return the first of runs/NAME, runs/NAME-2, … that is free or has an unfinished simulation.
+    """Return the first of runs/NAME, runs/NAME-2, … that is free or has an unfinished simulation; create nothing.
 
     Raises:
         RunFolderError: All names are in use.
@@ -88,12 +102,17 @@ def default_folder(name: str) -> RunFolder:
 
 
 def _may_begin_in(folder: RunFolder) -> bool:
+    """Return whether a simulation may start in a folder: it is empty, or has an unfinished simulation."""
     return not holds_anything(folder.path) or (folder.kind is SIMULATED and not is_finished(folder))
 
 
 @contextmanager
 def _create_run(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
-    """Lock a simulated run's folder and write its clients. If the job is refused, remove everything again."""
+    """Lock a folder for the block, and create a simulated run in it with its clients.
+
+    Files of an unfinished simulation are removed, except those in _KEPT. If the job is refused before it is prepared,
+    the run's files are removed.
+    """
     _check_room(folder)
     is_new = not folder.path.exists()
     folder.make()
@@ -106,12 +125,17 @@ def _create_run(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
 
 
 def _check_room(folder: RunFolder) -> None:
+    """Raise RunFolderError if no simulation may start in a folder."""
     if not _may_begin_in(folder):
         raise RunFolderError(f"{folder.path} is not empty: choose another folder with --out")
 
 
 def _make_room(folder: RunFolder) -> None:
-    """Remove the files of an unfinished simulated run; the run may have ended since the first check."""
+    """Remove the files of an unfinished simulation, except those in _KEPT.
+
+    Raises:
+        RunFolderError: The run has finished since `_check_room`.
+    """
     if is_finished(folder):
         raise RunFolderError(f"{folder.path} holds a finished run: choose another folder with --out")
     for entry in folder.path.iterdir():

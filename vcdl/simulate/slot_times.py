@@ -1,4 +1,4 @@
-"""The virtual seconds that simulated clients' slots and servers spend, summed while the clock runs."""
+"""Sum the virtual seconds that the slots of simulated clients spend on useful and on lost subtasks."""
 
 from array import array
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class SlotTimes:
     """Seconds that each upload waited for a free server."""
 
     def record_start(self, now_s: float, planned: SubtaskOutcome) -> None:
-        """Record that a client starts a subtask with this planned outcome."""
+        """Count a subtask that starts at `now_s`, with its outcome, which is already known."""
         self.begun += 1
         if planned.lost is None:
             self.useful_s += planned.slot_free_s - now_s

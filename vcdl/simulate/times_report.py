@@ -1,4 +1,4 @@
-"""The figures of a simulation of times: duration, waste, staleness and cost of a job."""
+"""Report the figures of a simulation without training: duration, waste, staleness and cost of a job."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Summarise values; zeros if there are none."""
+        """Return the distribution of some values; all numbers are 0 without values."""
         if not values:
             return cls(0.0, 0.0, 0.0, 0.0)
         ordered, last = sorted(values), len(values) - 1
@@ -34,26 +34,28 @@ class Spread:
 
     @property
     def fields(self) -> dict[str, float]:
+        """The numbers, rounded, by name."""
         return {name: round(value, 3) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
 class TimesReport:
-    """The outcome of a simulation of times."""
+    """The figures of a simulation without training."""
 
     fleet: ClientFleet
     slots: SlotTimes
     staleness: "array[int]"
     """The staleness of each update."""
     stop_reason: str
+    """Why the job ended (StopReason), or an empty string if it has not."""
     epochs: int
     wall_s: float
     """Virtual seconds of the job."""
     updates: int
     failed: int
-    """Number of workunits that failed for good and were replaced."""
+    """Number of workunits that the grid gave up; their subtasks were reissued."""
     hosts_by_hour: tuple[float, ...] = ()
-    """Mean fraction of the hosts that were on in each hour of the day, in UTC; empty without a population."""
+    """For each hour of the day, in UTC, the mean fraction of hosts that were present; empty without a population."""
 
     @classmethod
     def of(
@@ -64,7 +66,15 @@ class TimesReport:
         staleness: Iterable[int],
         by_hour: Sequence[float] = (),
     ) -> Self:
-        """Collect the figures of a job that has ended."""
+        """Return the figures of a job that has ended.
+
+        Args:
+            fleet: The simulated clients.
+            report: The run's report.
+            slots: How the slots' time was spent.
+            staleness: The staleness of each update.
+            by_hour: For each hour of the day, the fraction of hosts that were present; empty if unknown.
+        """
         return cls(
             fleet=fleet,
             slots=slots,
@@ -79,11 +89,12 @@ class TimesReport:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the job ended because a shard kept failing."""
+        """Whether the job ended because a subtask failed as often as allowed."""
         return self.stop_reason == "subtask_failed"
 
     @property
     def client_hours(self) -> float:
+        """Number of clients times the hours of the job, including hours in which they were away."""
         return self.fleet.clients * self.wall_s / _HOUR_S
 
     @property
@@ -114,7 +125,7 @@ class TimesReport:
         }
 
     def lines(self) -> list[str]:
-        """Return the figures for people, one line each."""
+        """Return the lines that `vcdl simulate` prints."""
         stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
         rows = {
             "subtasks": f"{group_digits(self.updates)} done; {group_digits(self.slots.begun)} were started, "

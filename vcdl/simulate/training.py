@@ -1,4 +1,4 @@
-"""The real training of a simulation: one worker process a core; subtasks that are due first are trained first."""
+"""Train the subtasks of a simulation on this machine, in worker processes; those that are due first come first."""
 
 import heapq
 from collections import Counter
@@ -16,11 +16,14 @@ _HUNG_S = 6 * 3600.0
 _TRIES = 3
 """Most attempts at a subtask: a worker may die once by chance, but a faulty subtask fails each time."""
 _WAIT_S = 1.0
-"""Seconds of a wait for a training process, after which it is checked again, so that a stop is noticed soon."""
+"""Real seconds to wait for a worker before looking at all of them again, so that a dead one is noticed soon."""
 
 
 class SubtaskTraining(Protocol):
-    """The interface of real training. Each started subtask must be waited for or cancelled."""
+    """Trains the subtasks of simulated clients, in real time.
+
+    Call `begin` for each subtask and later `outcome` or `cancel`; call `look` regularly in between.
+    """
 
     def start(self) -> None:
         """Start the workers.
@@ -31,11 +34,16 @@ class SubtaskTraining(Protocol):
         ...
 
     def begin(self, staged: Staged, due_s: float) -> None:
-        """Queue a subtask; the subtask due first (in virtual seconds) is trained first."""
+        """Queue a subtask for training; among the waiting ones, the one with the lowest `due_s` is trained first.
+
+        Args:
+            staged: The subtask.
+            due_s: Virtual time at which its upload is needed.
+        """
         ...
 
     def look(self) -> None:
-        """Give idle workers their next subtasks; call it regularly.
+        """Collect finished trainings, and give idle workers their next subtasks, without waiting.
 
         Raises:
             GridError, RunFolderError: A worker or the folder cannot be used.
@@ -60,7 +68,7 @@ class SubtaskTraining(Protocol):
         ...
 
     def cancel(self, workunits: Collection[str]) -> None:
-        """Drop subtasks that need not be trained."""
+        """Drop subtasks whose upload is not needed; their training is ended."""
         ...
 
     def close(self) -> None:
@@ -69,7 +77,11 @@ class SubtaskTraining(Protocol):
 
 
 class PooledTraining:
-    """Trains on the embedded local grid, whose workers end with this process."""
+    """Trains in the worker processes of a local grid, which end with this process.
+
+    A subtask whose worker fails is tried _TRIES times, so that a fault of this machine is no fault of a simulated
+    client.
+    """
 
     def __init__(self, folder: RunFolder, workers: int) -> None:
         self._workers = workers
@@ -89,7 +101,7 @@ class PooledTraining:
     def begin(self, staged: Staged, due_s: float) -> None:
         # Two trainings in one slot would write over each other's checkpoint.
         while any(task.workunit == staged.workunit.name for task in self._grid.running()):
-            self._grid.wait(_WAIT_S)  # it was cancelled and is starting anew: its slot is still in use
+            self._grid.wait(_WAIT_S)  # the subtask was cancelled, and its slot is still in use
         heapq.heappush(self._waiting, (due_s, next(self._numbers), staged))
         self.look()
 
@@ -130,6 +142,7 @@ class PooledTraining:
         self._grid.close()
 
     def _take_in(self, outcome: Outcome) -> None:
+        """Record the outcome of a training, or queue the subtask again after a failure."""
         workunit = outcome.workunit
         due_s, staged = self._training.pop(workunit)
         self._failures[workunit] += isinstance(outcome, GaveUp)

@@ -44,7 +44,10 @@ further suspension is twice as long."""
 
 
 class VirtualGrid(Grid, Results):
-    """The simulated clients, and the parameter servers that their uploads wait for."""
+    """A grid of simulated clients, and the queue of their uploads for the simulated parameter servers.
+
+    It changes only in its methods and in events of the virtual clock, so the same calls always give the same run.
+    """
 
     def __init__(
         self,
@@ -59,8 +62,8 @@ class VirtualGrid(Grid, Results):
         Args:
             clients: The clients and their behaviour.
             time: The virtual clock.
-            work: Makes the clients' uploads.
-            queue_ahead: Workunits kept ready beyond those in training.
+            work: Produces the clients' uploads.
+            queue_ahead: Number of workunits to keep ready in addition to those in training.
             late_after: `pacing > late_after` (vcdl.loop.lateness).
         """
         self._clients = clients
@@ -77,13 +80,13 @@ class VirtualGrid(Grid, Results):
         self._links_free_s = [0.0] * fleet.clients
         """Moment at which each client's link is free again."""
         self._on_the_way: dict[str, Outcome] = {}
-        """Workunit → its upload, on its client's link."""
+        """Workunit → its upload, while its client's link sends it."""
         self._known: dict[str, Staged] = {}
         self._waiting: deque[str] = deque()
         self._losses: Counter[str] = Counter()
         """Workunit → number of its losses."""
         self._out: dict[str, dict[int, float]] = {}
-        """Workunit → its clients, with the virtual seconds at which each started."""
+        """Workunit → client that is training it → virtual time at which the client started it."""
         self._had: dict[str, frozenset[str]] = {}
         """Workunit → the hosts that were ever given it."""
         self._begun_s: list[tuple[float, str]] = []
@@ -97,8 +100,9 @@ class VirtualGrid(Grid, Results):
         self._back_s = 0.0
         """The next moment at which an absent client with a free slot is back."""
         self._refusals: Counter[str] = Counter()
-        """Host → its refused uploads since the last applied one."""
+        """Host → number of its refused uploads since its last applied one."""
         self._blocked_until_s: dict[str, float] = {}
+        """Host → virtual time until which it gets no work; infinity for a banned one."""
         self._begun: dict[str, dict[int, Staged]] = {}
         """Workunit → the files that each client started from, which may be newer weights than another's."""
         self._trained: dict[str, int] = {}
@@ -146,7 +150,10 @@ class VirtualGrid(Grid, Results):
         self._newest = version, params
 
     def target_open_workunits(self) -> int:
-        """Return the open workunits, with losses not reported yet, plus one for each free slot of a present client."""
+        """Return how many workunits should be open: those that clients have, one for each free slot, and a reserve.
+
+        Workunits that were lost without a report count as well, because the server does not know of the loss.
+        """
         return len(self._known) - len(self._waiting) + len(self._free()) + self._queue_ahead
 
     def slots(self) -> int:
@@ -178,12 +185,12 @@ class VirtualGrid(Grid, Results):
             self._wake(now_s + max(1.0, after_s - max(ages_s)))
 
     def _is_out(self, workunit: str) -> bool:
-        """Return whether clients train a workunit that none has uploaded and that no further client should get."""
+        """Return whether clients have a workunit that has no upload and does not wait for a further client."""
         has_clients = bool(self._out.get(workunit)) and workunit in self._known
         return has_clients and workunit not in self._outcomes and workunit not in self._copies
 
     def _oldest_s(self) -> float | None:
-        """Return when the last client of the oldest workunit of `_is_out` started, or None if there is none."""
+        """Return the earliest virtual time at which a workunit that is out (`_is_out`) was last started, or None."""
         while self._begun_s:
             begun_s, workunit = self._begun_s[0]
             if self._is_out(workunit) and max(self._out[workunit].values()) == begun_s:
@@ -192,9 +199,12 @@ class VirtualGrid(Grid, Results):
         return None
 
     def suspend_hosts(self, events: Iterable[Event]) -> None:
-        """Suspend hosts whose uploads were refused repeatedly, for longer each time, and convicted hosts for good.
+        """Stop giving work to hosts whose uploads were refused repeatedly, for longer each time, and to banned hosts.
 
         BOINC's daemons treat real hosts in the same way.
+
+        Args:
+            events: The journal's new events.
         """
         now_s = self._time.now_s()
         for event in events:
@@ -211,12 +221,16 @@ class VirtualGrid(Grid, Results):
                     pass
 
     def _block_until(self, host: str, until_s: float) -> None:
+        """Give a host no work until a virtual time."""
         self._blocked_until_s[host] = max(until_s, self._blocked_until_s.get(host, 0.0))
         if until_s < math.inf:
             self._time.at(until_s, self._hand_out)
 
     def _free(self) -> list[tuple[int, int]]:
-        """Return number and client of the free slots whose clients may work now, the longest free first."""
+        """Return number and client of each free slot whose client may work now, the longest free first.
+
+        Such a client is present, and not suspended.
+        """
         now_s = self._time.now_s()
         here = self._idle.here(now_s)
         if not self._blocked_until_s:
@@ -226,6 +240,7 @@ class VirtualGrid(Grid, Results):
     # -- events of the clock
 
     def _hand_out(self) -> None:
+        """Give waiting workunits to free slots: second copies of late ones first."""
         for workunit in list(self._copies) if self._free() else ():
             had = self._had[workunit]
             # A host never gets the same workunit twice: on BOINC `one_result_per_host_per_wu` forbids that.
@@ -244,7 +259,7 @@ class VirtualGrid(Grid, Results):
         self._begin(self._known[workunit], client)
 
     def _wait_for_a_client(self) -> None:
-        """Make the loop run when the first absent client with a free slot is back, even if nothing else happens."""
+        """Register an event for the return of the first absent client with a free slot, so that it gets work then."""
         now_s = self._time.now_s()
         # One announcement at a time: with thousands of absent clients each event would announce another.
         if now_s >= self._back_s and (back_s := self._idle.next_back_s(now_s)) is not None:
@@ -252,12 +267,13 @@ class VirtualGrid(Grid, Results):
             self._time.at(back_s, self._hand_out)
 
     def _wake(self, time_s: float) -> None:
-        """Make the loop run at this moment, unless it is due sooner."""
+        """Register an event without action, at which the loop runs, unless an earlier one is registered."""
         if not self._time.now_s() < self._wakes_s <= time_s:
             self._wakes_s = time_s
             self._time.at(time_s, lambda: None)
 
     def _forget(self, workunit: str) -> None:
+        """Forget a workunit; events for it that are still to come then do nothing."""
         for known in (self._known, self._out, self._had, self._begun, self._trained):
             known.pop(workunit, None)
         self._on_the_way.pop(workunit, None)
@@ -300,6 +316,7 @@ class VirtualGrid(Grid, Results):
             self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, host, planned))
 
     def _order(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
+        """Order the training of a workunit for one of its clients."""
         self._trained[workunit] = client
         self._work.begin(self._begun[workunit][client], client, planned.heard_of_s, planned.fraction)
 
@@ -318,10 +335,12 @@ class VirtualGrid(Grid, Results):
             del self._trained[workunit]
 
     def _is_free(self, client: int) -> None:
+        """Handle that a slot of a client becomes free: give it work."""
         self._idle.add(client, self._time.now_s())
         self._hand_out()
 
     def _is_lost(self, outcome: GaveUp, client: int) -> None:
+        """Handle that the server learns of a loss: send the workunit again, or give it up after LOSSES losses."""
         workunit = outcome.workunit
         if workunit not in self._known:
             return
@@ -336,7 +355,7 @@ class VirtualGrid(Grid, Results):
             self._outcomes[workunit] = outcome
 
     def _end_workunit(self, workunit: str, client: int) -> float | None:
-        """Record that a client no longer has a workunit. Return when it started it, or None if it did not have it."""
+        """Record that a client no longer has a workunit, and return the time of its start; None if it had none."""
         clients = self._out[workunit]
         begun_s = clients.pop(client, None)
         if clients:
@@ -344,7 +363,10 @@ class VirtualGrid(Grid, Results):
         return begun_s
 
     def _is_trained(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
-        """Queue the upload on its client's link. The slot continues when no more than one upload waits."""
+        """Handle the end of a training: queue the upload on its client's link.
+
+        The slot is free once the link sends this upload, so that at most one upload waits.
+        """
         now_s = self._time.now_s()
         # A client sends one file after the other.
         begin_s = max(now_s, self._links_free_s[client])
@@ -360,7 +382,7 @@ class VirtualGrid(Grid, Results):
         self._time.at(arrives_s, partial(self._has_come, workunit, client, host, planned))
 
     def _has_come(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
-        """Queue the upload for a server, which applies it after the one before."""
+        """Handle the arrival of an upload: it waits for the parameter server that is free first."""
         # The server that is free first applies it, in the order of arrival.
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
         self.times.waits_s.append(begin_s - self._time.now_s())
@@ -370,6 +392,7 @@ class VirtualGrid(Grid, Results):
         self._time.at(begin_s + self._fleet.update_s, served)
 
     def _is_served(self, workunit: str, client: int, host: str, planned: SubtaskOutcome, came_s: float) -> None:
+        """Handle that a parameter server has worked on an upload: it can be claimed; a second copy is dropped."""
         if workunit not in self._known or workunit in self._outcomes:
             return
         begun_s = self._end_workunit(workunit, client)

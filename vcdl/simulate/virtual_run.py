@@ -1,4 +1,7 @@
-"""A job in virtual time, with the loop and checks of a real run. A killed run starts again, with the same results."""
+"""Run a job in virtual time, with the loop and the checks of a real run.
+
+A simulation that was killed starts again from its beginning, and gives the same results.
+"""
 
 import math
 from collections.abc import Sequence
@@ -46,9 +49,9 @@ _CORES = 2
 
 
 class InstantEvaluator(Evaluator):
-    """An evaluator that works while the clock stands still.
+    """An evaluator whose evaluations take no virtual time.
 
-    Only retraining takes virtual time: the usual time of a subtask divided by _CORES, one upload after the other.
+    Only retraining for verification takes virtual time: `subtask_s` divided by _CORES, one upload after the other.
     """
 
     def __init__(self, run: Run, journal: Journal, subtask_s: float, time: VirtualTime) -> None:
@@ -83,10 +86,10 @@ class InstantEvaluator(Evaluator):
         return len(known)
 
     def measure(self, new: Sequence[Recorded]) -> int:
-        """Evaluate the requested versions, and on the test set those at the end of each epoch; return their number.
+        """Evaluate the requested versions, and the end of each new epoch on the test set; return like `run_once`.
 
         Args:
-            new: Events since the last call.
+            new: The journal's events since the last call.
         """
         # Real runs measure the test set once, at their end. Experiments compare courses, and virtual time stands still
         # meanwhile.
@@ -101,7 +104,7 @@ class InstantEvaluator(Evaluator):
 
 
 class VirtualRun:
-    """Runs the job of a new folder; the caller holds the folder's RunLock."""
+    """Runs the job in a run's folder in virtual time. The caller holds the folder's RunLock."""
 
     def __init__(self, folder: RunFolder, fleet: ClientFleet, training: SubtaskTraining, observer: RunObserver) -> None:
         self._folder = folder
@@ -132,6 +135,7 @@ class VirtualRun:
                     loop.abandon_weights()
 
     def _drive(self, loop: Loop, grid: VirtualGrid, evaluator: InstantEvaluator, limit_s: float) -> StopReason | None:
+        """Alternate between the loop and the clock until the job ends or is paused; `limit_s` is its longest time."""
         loop.start_or_resume()
         while True:
             self._act(loop, grid, evaluator)
@@ -151,25 +155,27 @@ class VirtualRun:
                 return
 
     def _clients(self) -> Clients:
+        """Return the simulated clients; subclasses may replace them."""
         return Clients(self._fleet)
 
     def _work(self, run: Run, clients: Clients) -> TrainedWork:
+        """Return what produces the clients' uploads; subclasses may replace it."""
         return TrainedWork(clients, self._training, *self._encodings_and_residuals(run))
 
     def _encodings_and_residuals(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
-        """Return the encodings of both directions, and the clients' folder of residuals, or None if they keep none."""
+        """Return the encodings of downloads and uploads, and the folder for residuals; None if clients keep none."""
         remembers = run.transport.feedback or run.transport.upload_share is not None
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         return encodings, run.folder.path / "memories" if remembers else None
 
 
 def queue_ahead(job: Job) -> int:
-    """Return how many subtasks are kept ready beyond those in training."""
+    """Return how many subtasks a simulated grid keeps ready in addition to those in training; 0 for `auto`."""
     ahead = job.pacing.queue_ahead
     return 0 if ahead == "auto" else ahead
 
 
 def publishing(job: Job, fleet: ClientFleet) -> Publishing | None:
     """Return the schedule by which clients get newer weights, or None if they start from their workunit's."""
-    # Every second, as BOINC's work generator and a pool do.
+    # Publish at most every second, as BOINC's work generator and a pool do.
     return Publishing(1.0, fleet.result_timeout_s) if job.boinc.fresh_weights else None

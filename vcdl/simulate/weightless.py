@@ -1,4 +1,6 @@
-"""A run without weights (`vcdl simulate --training none`, forecasts): the coordinator of every run over the same grid.
+"""Simulate a run without weights, for `vcdl simulate --training none` and for forecasts.
+
+It has the coordinator of every run, over the same virtual grid as a simulation with training.
 
 A run with weights keeps a store, snapshots and uploads, and may be killed between any two steps. Here only times are
 kept: each action of the coordinator becomes an event at once, and a killed run starts again from its beginning. The
@@ -72,7 +74,7 @@ _AT_ONCE = 1000
 
 
 class NoWork:
-    """The work of clients that train nothing: an upload without weights, and its times."""
+    """Produces uploads of clients that train nothing (`ClientWork`): no file, only sizes and times."""
 
     remembers = False
 
@@ -104,7 +106,7 @@ class NoWork:
 
 
 class WeightlessRun:
-    """One run of a job on simulated clients."""
+    """One run of a job on simulated clients without training. Call `reason` or `wall_s` once."""
 
     def __init__(
         self,
@@ -121,7 +123,8 @@ class WeightlessRun:
             fleet: The clients.
             work: Makes the clients' uploads.
             folder: A run's folder, in which `vcdl stop` leaves its request; nothing else of it is used.
-            record: Called with each event. Without it no weights are published, which changes staleness and no time.
+            record: Called with each event, or None. Without it no weights are published, which changes the staleness of
+                updates, but no time.
         """
         self._run = run = _without_weights(folder or RunFolder(Path()), job)
         self._work = work
@@ -167,6 +170,7 @@ class WeightlessRun:
         return math.inf if self.reason() is StopReason.SUBTASK_FAILED else self._time.now_s()
 
     def _tell(self, *events: Event) -> None:
+        """Apply events to the coordinator's state at the present virtual time, and pass them to `record`."""
         for event in events:
             recorded = Recorded(next(self._ids), self._time.now_s(), event)
             self._coordinator.state.follow(recorded)
@@ -174,7 +178,7 @@ class WeightlessRun:
                 self._record(recorded)
 
     def _step(self) -> bool:
-        """Do what Loop.step does; return whether the loop has to step again."""
+        """Handle outcomes and carry out the actions that are due, as Loop.step does; return whether to step again."""
         history, wanted = self._coordinator.history, 0
         if history.stop is None:
             # Failures before uploads, as the assimilator does it.
@@ -191,6 +195,7 @@ class WeightlessRun:
         return bool(sent)
 
     def _target_open_workunits(self) -> int:
+        """Return how many workunits should be open now, including the ramp-up of the job."""
         return self._grid.target_open_workunits() - self._coordinator.slots_to_leave_free(self._grid.slots())
 
     def _measure(self) -> bool:
@@ -202,6 +207,7 @@ class WeightlessRun:
         return bool(wanted)
 
     def _take(self, outcome: Outcome) -> None:
+        """Record an upload as applied, or a failure, and forget it in the grid."""
         name = outcome.workunit
         if isinstance(outcome, GaveUp):
             self._tell(WorkunitFailed(name, outcome.reason))
@@ -231,6 +237,7 @@ class WeightlessRun:
         self._grid.done(name)
 
     def _create(self, creations: Sequence[Create]) -> None:
+        """Create workunits, and submit them to the grid."""
         if not creations:
             return
         coordinator, events, items = self._coordinator, [], []
@@ -252,6 +259,7 @@ class WeightlessRun:
         self._grid.submit(items)
 
     def _carry_out(self, action: Action) -> None:
+        """Turn an action of the coordinator into its event at once."""
         match action:
             case CloseEpoch(epoch):
                 self._tell(EpochClosed(epoch, self._version))
@@ -268,7 +276,7 @@ class WeightlessRun:
             case Finish():
                 self._tell(RunFinished())
             case _:
-                pass  # rollbacks and the like: trusted clients need none
+                pass  # rollbacks are never due, because clients are trusted
 
     def _want(self, event: EvaluationWanted) -> None:
         self._wanted.append(event)
@@ -276,7 +284,7 @@ class WeightlessRun:
 
 
 def _without_weights(folder: RunFolder, job: Job) -> Run:
-    """Return the run of a job without everything that depends on weights."""
+    """Return a run of a job in which everything that depends on weights is switched off. No file is read or written."""
     changes = {
         "update": RULES["vc_asgd"](),  # a rule that reads no file of weights
         # Sizes come from the caller, who knows the job's codecs.
@@ -304,19 +312,22 @@ def _without_weights(folder: RunFolder, job: Job) -> Run:
 
 
 def simulated_s(job: Job, fleet: ClientFleet, bytes_down: int = 0, bytes_up: int = 0) -> float:
-    """Return the virtual seconds of a job; infinite if it ends because a subtask kept failing.
+    """Simulate a job without training, and return its virtual seconds; infinite if a subtask kept failing.
 
     Args:
         job: The job. Its targets and its patience are ignored.
         fleet: The clients.
-        bytes_down: Bytes of a subtask's download, where the clients' links are simulated.
-        bytes_up: Bytes of its upload, likewise.
+        bytes_down: Bytes of a subtask's download, which take time if the clients' links are simulated.
+        bytes_up: Bytes of its upload.
     """
     return WeightlessRun(job.trusting(SIMULATED.trust), fleet, NoWork(bytes_down, bytes_up)).wall_s()
 
 
 def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
-    """Run a job of a new, locked folder without training. Return None if `vcdl stop` paused it."""
+    """Simulate the job of a new folder without training, write its journal, and return the figures.
+
+    The caller holds the folder's RunLock. The result is None if `vcdl stop` paused the run.
+    """
     shielded, unwritten = ShieldedObserver(observer), list[Recorded]()
     with closing(Journal.at(folder.journal_file)) as journal:
 

@@ -21,25 +21,28 @@ a hundredth means that something is wrong."""
 
 @dataclass(frozen=True)
 class Applied:
-    """The record of a folded subtask, kept in the same transaction as the weights.
+    """The store's record of a subtask that was applied, written in the same transaction as the weights.
 
-    If the journal lacks the update's row, it is written from this record when the result is delivered again.
+    If a server is killed before it writes the journal row, the row is written from this record when the result is
+    claimed again.
     """
 
     subtask: str
     workunit: str
-    """The workunit whose upload was folded in: another attempt at the same subtask is not applied again."""
+    """The workunit whose upload was applied. Uploads of other attempts at the same subtask are not applied any more."""
     version: int
     """The version that this update made."""
     staleness: int
+    """Number of updates between the version that the client started from and this one."""
     weight: float
+    """The weight that the rule gave to the client's weights."""
     trust: float = 1.0
-    """The factor on the upload's fraction by the trust in its host."""
+    """The factor by which the upload counted less because of the trust in its host, from 0 to 1."""
 
 
 RESTORED = "restored"
-"""Replaces a subtask's name in the record of a restore. A store that was replaced by a copy from before the restore
-lacks this record."""
+"""The subtask's name in the record that a restore leaves. A store without this record was replaced by a copy from
+before the restore."""
 
 
 def restored_record(version: int) -> Applied:
@@ -58,48 +61,52 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Fold:
-    """One upload that waits to be folded."""
+    """The order to apply one upload."""
 
     subtask: str
     workunit: str
     base_version: int
     begin: Callable[[int], Change]
-    """Opens the upload, given its staleness. It is called again, for a newer W, if another server committed first."""
+    """Opens the upload, given its staleness; not called if its subtask was applied before. If another server commits
+    first, it is called again with the new staleness."""
     trust: float = 1.0
-    """The factor on the upload's fraction by trust (Applied.trust)."""
+    """`Applied.trust` of its record."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """The versions that must be kept as snapshots: the multiples of `every`.
+    """The versions that need a snapshot before the weights change again: the multiples of `every`.
 
-    A fold ends when it has made one of them.
+    `WeightStore.fold` stops after an upload that makes one of them.
     """
 
     every: int
     keep: Callable[[int, Vector], None]
-    """Called with version and W to keep a snapshot, before W can change. On an eventual store a second call may correct
-    the first snapshot."""
+    """Writes the snapshot of a version, given the version and its W. With an eventual store it may be called again with
+    a corrected W."""
     kept: Callable[[int], bool]
-    """Returns whether a version is kept, because a server that is killed between its commit and `keep` skips one."""
+    """Returns whether a version has a snapshot. It lacks one if a server was killed between its commit and `keep`; the
+    next fold then writes it."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The journal's newest record, which the store must have too; otherwise it is an older copy or has other updates.
+    """The newest update or restore according to the journal, which the store must contain, too.
 
-    A store replaced by an older copy may use a version's number again, but never for the same subtask.
+    If it does not, the store was replaced by an older copy. Such a copy may reach the same version number with other
+    updates, so the subtask is compared as well.
     """
 
     version: int = 0
     """The newest version in the journal."""
     subtask: str = ""
-    """The subtask of the newest update, RESTORED if the store was restored since, or "" if there is neither."""
+    """The subtask of the newest update, RESTORED if the store was restored after it, or "" if nothing was applied."""
     record_version: int = 0
     """The version of that record."""
 
 
 def _nothing() -> Expected:
+    """Return the expectation that any store meets."""
     return Expected()
 
 
@@ -115,9 +122,13 @@ class Conflict(Exception):
 
 
 class Transaction(ABC):
-    """One read and one write of the store's vector, as a whole or not at all."""
+    """One read and one write of the store's vector, as a whole or not at all.
+
+    Without `commit`, nothing has changed at its end, also after a kill.
+    """
 
     version: int
+    """The newest version when the transaction began."""
 
     @property
     @abstractmethod
@@ -130,11 +141,11 @@ class Transaction(ABC):
 
     @abstractmethod
     def weights(self) -> Vector:
-        """W, shape (n,), for reading: the W of `version` before `working` is changed, and the new W after `commit`."""
+        """Return W, shape (n,), for reading. Call it before `working` is changed (old W) or after `commit` (new W)."""
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of earlier transactions by subtask; subtasks without a record are omitted."""
+        """Return the records of the given subtasks, keyed by subtask. Subtasks that were never applied are left out."""
 
     @abstractmethod
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
@@ -142,7 +153,7 @@ class Transaction(ABC):
 
         Returns:
             The version that was made: `version`, unless the store is eventual and others have written in the meantime.
-                Then the records are stored with their versions shifted by the difference.
+            Then it is higher, and the versions in the records are stored higher by the same difference.
 
         Raises:
             Conflict: Another server committed first.
@@ -151,24 +162,29 @@ class Transaction(ABC):
 
 
 class WeightStore(ABC):
-    """The versioned weights of one job, with the numbers that its rule keeps for them."""
+    """The versioned weights of one job, with the numbers that its rule keeps for them.
+
+    A store is one vector, its version number, and a record of each applied subtask, which change together or not at
+    all. So no subtask is applied twice, whichever process is killed at any moment.
+    """
 
     state: RuleState
-    """The size of the rule's own numbers."""
+    """The layout of the rule's own numbers, which follow W in the store's vector."""
     overwrites: bool = False
-    """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
+    """Whether simultaneous servers may overwrite each other's updates. True for eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)
-    """Returns the journal's newest record, which the store must have. It is called before each read, which raises
-    StoreLost if the record is missing."""
+    """Returns the newest record according to the journal. It is called before each read; if the store lacks the record,
+    the read raises StoreLost."""
     is_taken: Callable[[int], bool] = staticmethod(_never)
-    """Returns whether a version above the store's was seen before; if so, the store was replaced by an older copy."""
+    """Returns whether a version that the store is about to make existed before. Then the store was replaced by an older
+    copy, and the fold raises StoreLost."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
-        """Store version 0, W of shape (n,), unless the store already exists."""
+        """Create the store with version 0, given W of shape (n,). Do nothing if the store exists."""
 
     def check_service(self) -> None:
-        """Check that the service can keep weights safely, whatever it stores now.
+        """Check that the server behind the store is set up so that it keeps weights safely, whatever it stores now.
 
         Raises:
             StoreError: It cannot, or cannot be reached.
@@ -189,17 +205,17 @@ class WeightStore(ABC):
 
     @abstractmethod
     def read_whole(self) -> tuple[int, Vector]:
-        """Return the newest version and a copy of the store's whole vector (vcdl.rules.state)."""
+        """Return the newest version and a copy of the whole vector: W and the rule's numbers (vcdl.rules.state)."""
 
     def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
-        """Recover the store's lost records, if its weights are undamaged.
+        """Write the store's damaged records again from the journal's, if its weights are undamaged.
 
         Args:
             records: The records known from the journal.
-            are_all: Returns whether a version consists of exactly these records.
+            are_all: Returns whether a version consists of exactly the given records.
 
         Returns:
-            Whether it succeeded; if not, call `restore`.
+            Whether it succeeded. If not, nothing was changed; call `restore`.
         """
         return False
 
@@ -210,32 +226,35 @@ class WeightStore(ABC):
     @abstractmethod
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """Begin a transaction; without a commit, nothing is changed at its end."""
+        """Begin a transaction, which changes nothing unless it is committed within the block."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove everything of the job, which has ended and whose weights are kept elsewhere.
+        """Remove everything of the job from the store; do nothing if there is nothing.
 
-        Does nothing if the store has nothing of the job.
+        Call it only if the job has ended and its weights are kept elsewhere.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close files and connections."""
+        """Close files and connections. The weights stay in the store."""
 
     def lost_updates(self) -> int:
-        """Return how many updates the version last read or made lacks because other servers overwrote them."""
+        """Return how many updates other servers have overwritten, up to the version that was last read or made.
+
+        It is 0 except in an eventual store.
+        """
         return 0
 
     @abstractmethod
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
-        """Replace the store's content by a whole vector: after StoreLost, or when the job rolls back.
+        """Replace the store's whole content by a vector: after StoreLost, or when the job rolls back.
 
         Updates that are later than the vector are applied again by the servers that have their uploads.
 
         Args:
             version: The version of the vector.
-            vector: All numbers of the store.
+            vector: The whole vector: W and the rule's numbers.
             applied: The records of all updates up to it, and of no others.
             lost: How many of these updates are missing in the vector.
 
@@ -255,12 +274,13 @@ class WeightStore(ABC):
 
         Args:
             folds: The uploads.
-            boundary: The versions to keep; stop once one was made. The caller passes the remaining uploads again.
+            boundary: The versions to keep as snapshots; None for none. Once one is made, the other uploads are not
+                applied, and fewer records than uploads are returned: call again with the others.
 
         Raises:
             Unfit: Some uploads are refused.
-            StoreUnavailable: The same call may work later. It also settles whether a commit on a cut connection took
-                effect.
+            StoreUnavailable: Call again later. If the connection broke during the commit, the next call finds out
+                whether the commit took effect.
             StoreLost: The store lost its weights or is older than the journal.
             StoreError: The store cannot be used.
         """
@@ -277,6 +297,7 @@ class WeightStore(ABC):
         )
 
     def _fold(self, transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
+        """Apply uploads within a transaction, commit it, and return their records, up to a boundary."""
         version = transaction.version
         # Inside the transaction: a record that another server writes after this read makes the commit fail.
         known = dict(transaction.find([fold.subtask for fold in folds]))
@@ -327,7 +348,7 @@ def check_expected(
         expected: The journal's newest record.
         version: The store's newest version.
         find: Returns the store's records of subtasks.
-        where: The store, for the error's message.
+        where: Names the store in the error's message.
 
     Raises:
         StoreLost: The store is older than the journal, or has other updates.
@@ -346,14 +367,14 @@ def check_expected(
 
 @dataclass(frozen=True)
 class _Fresh:
-    """An upload that is folded for the first time, with its record except for the weight."""
+    """An upload whose subtask was not applied before, with its record, in which the weight is still 0."""
 
     change: Change
     record: Applied
 
 
 def _apply(working: WorkingVector, fresh: Sequence[_Fresh], state: RuleState) -> list[Applied]:
-    """Fold the uploads, and return their records with the weights that the rule gave.
+    """Apply uploads to `working` in place, and return their records with the weights that the rule gave.
 
     Raises:
         Unfit: Some uploads are refused.

@@ -21,11 +21,15 @@ because memory is limited."""
 
 
 class Change(ABC):
-    """One upload while it is folded. Whatever its size, only a block of it is in memory."""
+    """One upload while it is applied to the weights, block by block.
+
+    If `needs_first_pass`, `first_pass` is called for each block, then `first_pass_done` once. Then `apply` is called
+    for each block, and `close` at the end. If `refused` is not None after a pass, no upload of the batch is committed.
+    """
 
     @property
     def needs_first_pass(self) -> bool:
-        """Whether all of the upload must be measured before any of it is folded."""
+        """Whether all of the upload must be measured before any of it is applied."""
         return False
 
     def first_pass(self, w: Vector, begin: int) -> None:
@@ -33,12 +37,16 @@ class Change(ABC):
         return
 
     def first_pass_done(self, tail: Vector) -> None:
-        """Write the upload's step lengths, known after the first pass, into the store's `tail` (vcdl.rules.state)."""
+        """Finish the first pass, and write the upload's step lengths into `tail`, in place.
+
+        Args:
+            tail: The numbers after W and its rows in the store (vcdl.rules.state).
+        """
         return
 
     @abstractmethod
     def apply(self, w: Vector, begin: int) -> float:
-        """Fold the upload into a block of W in place, and return the weight given to it.
+        """Apply the upload to a block of W in place, and return the weight that the rule gave to it.
 
         Args:
             w: The block, shape (m,). For a rule with k vectors in addition to W its shape is (1 + k, m), and row 0 is
@@ -57,10 +65,10 @@ class Change(ABC):
 
 
 class RefusedChange(Change):
-    """An upload that is refused without being read, unless its subtask was applied before."""
+    """An upload that is refused for a known reason without being read."""
 
     needs_first_pass = True
-    """Refuse in the first pass, so that no other upload is folded for nothing."""
+    """True, so that it is refused before other uploads of the batch are applied, which would have to be repeated."""
 
     def __init__(self, why: Refused) -> None:
         self._why = why
@@ -74,7 +82,7 @@ class RefusedChange(Change):
 
 
 class WorkingVector(Protocol):
-    """A store's whole vector while uploads are folded into it."""
+    """A store's whole vector within a transaction, while uploads are applied to it block by block."""
 
     @property
     def width(self) -> int:
@@ -83,7 +91,7 @@ class WorkingVector(Protocol):
 
     @property
     def tail(self) -> Vector:
-        """The step lengths behind the rows (vcdl.rules.state), to be changed in place."""
+        """The step lengths after W and the rule's rows (vcdl.rules.state), to be changed in place."""
         ...
 
     def block(self, begin: int, end: int) -> Vector:
@@ -114,7 +122,7 @@ class WorkingVector(Protocol):
 
 
 class InMemory:
-    """A working vector that is in memory as a whole: its blocks are views."""
+    """A working vector that is in memory as a whole, so that changing a block changes it at once."""
 
     def __init__(self, whole: Vector, state: RuleState) -> None:
         self.width = state.weights(whole).size
@@ -132,7 +140,15 @@ class InMemory:
 
 
 def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
-    """Fold changes into a vector in order. Return the weights given, or [] if a first pass refuses one."""
+    """Apply changes to a vector in order, in place, and return the weight that the rule gave to each.
+
+    If a first pass refuses a change, nothing is applied and all weights are 0. Ask each change whether it is `refused`.
+
+    Args:
+        changes: The uploads.
+        vector: The store's vector.
+        state: The layout of the rule's numbers in it.
+    """
     weights = [0.0] * len(changes)
     # Do all first passes before any fold: a refusal then costs no pass over W, and the others are folded without the
     # refused one.

@@ -29,12 +29,18 @@ def chunks(vector: Vector, chunk_bytes: int) -> Iterator[memoryview]:
 
 
 def seal(chunk: memoryview, generation: str, number: int) -> bytes:
-    """Return a copy of a chunk with its seal, as it is stored."""
+    """Return a chunk as it is stored: a copy with its seal at the end.
+
+    Args:
+        chunk: The chunk.
+        generation: The name of the write that the chunk belongs to.
+        number: The number of the chunk in the vector.
+    """
     return b"".join([chunk, _seal(chunk, generation, number)])
 
 
 def unseal(kept: bytes | None, size_bytes: int, generation: str, number: int) -> memoryview | None:
-    """Return the chunk of `size_bytes` in a stored value, or None if it is missing or damaged.
+    """Return the chunk in a stored value without its seal, or None if it is missing, damaged or another chunk.
 
     Chunks without a seal were written by an earlier version of vcdl; only their length can be checked.
     """

@@ -2,8 +2,8 @@
 
 A line contains version, slot, the slot's checksums and the records of the subtasks.
 
-The line is the commit. A process that is killed while writing it leaves a line without a valid checksum, and the next
-writer cuts that off.
+A version exists once its line is complete. A process that is killed while it writes the line leaves one without a valid
+checksum at the end, and the next writer removes it.
 """
 
 import errno
@@ -32,14 +32,17 @@ _RECENT = 500
 
 
 class CommitLog:
-    """The commits in the file, as of the last `catch_up`. All methods raise OSError."""
+    """The commits in the file as of the last `catch_up`, with an index of their records. All methods raise OSError.
+
+    The caller holds the store's lock during each call.
+    """
 
     def __init__(self, path: Path, *, skips_damage: bool = False) -> None:
         """Prepare an empty index of the log.
 
         Args:
             path: The file.
-            skips_damage: Whether to continue after a damaged line, whose records are lost.
+            skips_damage: Whether to skip damaged lines, whose records are then missing, instead of raising StoreLost.
         """
         self._path = path
         self._skips_damage = skips_damage
@@ -63,7 +66,7 @@ class CommitLog:
     def make(
         self, checksums: tuple[str, str], version: int = 0, applied: Sequence[Applied] = (), slot: int = 0
     ) -> None:
-        """Replace the file by one with a single commit."""
+        """Replace the file by one with a single commit, given as for `append`; call `catch_up` afterwards."""
         with atomic_write(self._path) as temporary:
             temporary.write_bytes(_line(version, slot, checksums, applied))
         self._begin_anew()
@@ -85,7 +88,7 @@ class CommitLog:
             raise StoreLost(f"the weight store in {self._path.parent} has no valid commit, and must be rebuilt")
 
     def _follow(self, log: BinaryIO) -> None:
-        """Index the lines from here on: offsets of all records, and the content of the newest."""
+        """Read the lines from the file's position on: keep the offsets of all records, and the newest records."""
         newest: deque[bytes] = deque(maxlen=_RECENT)
         for line in log:
             body = _valid_body(line)
@@ -119,14 +122,14 @@ class CommitLog:
     def append(
         self, version: int, slot: int, checksums: tuple[str, str], applied: Sequence[Applied], *, restored: bool = False
     ) -> None:
-        """Append a commit; if that fails, the log stays as it was.
+        """Append a commit, after removing half a line of a killed writer. If that fails, the log stays as it was.
 
         Args:
             version: The version that the commit makes.
             slot: The slot with its weights.
             checksums: The checksums of W and of the other numbers.
             applied: The records of its updates.
-            restored: Whether these records replace all older ones.
+            restored: Whether the commit is a restore, whose records replace all older ones.
 
         Raises:
             OSError: The line cannot be written.
@@ -134,7 +137,7 @@ class CommitLog:
         line = _line(version, slot, checksums, applied, restored)
         # Open it unbuffered: no part of a failed line may be written later, when the file is closed.
         with self._path.open("r+b", buffering=0) as log:
-            log.truncate(self._end)  # what a killed writer left half-written
+            log.truncate(self._end)  # removes half a line of a killed writer
             log.seek(self._end)
             try:
                 # Unbuffered writes may be short on a full disk. A part of a line must not stay, because the next writer
@@ -175,7 +178,7 @@ class CommitLog:
         return found
 
     def records(self, after_version: int) -> list[Applied]:
-        """Return all records with a later version."""
+        """Return all records of versions above `after_version`, reading the whole file; damaged lines are skipped."""
         records: list[Applied] = []
         with self._path.open("rb") as log:
             for line in iter(log.readline, b""):
@@ -201,14 +204,17 @@ class CommitLog:
         return log.read(len(checksum)) == checksum
 
     def _clear(self) -> None:
+        """Forget all records: a restore has replaced them."""
         self._index, self._recent = RecordIndex(), {}
 
     def _remember(self, applied: Sequence[Applied]) -> None:
+        """Keep records in memory, and drop older ones from time to time."""
         self._recent |= {record.subtask: record for record in applied}
         if len(self._recent) > 2 * _RECENT:
             self._recent = dict([*self._recent.items()][-_RECENT:])
 
     def _advance(self, line: bytes) -> None:
+        """Move the end of the known part of the file behind a line."""
         self._last = self._end, line[:_CHECKSUM_BYTES]
         self._end += len(line)
 
@@ -222,6 +228,7 @@ def _valid_body(line: bytes) -> bytes | None:
 def _line(
     version: int, slot: int, checksums: tuple[str, str], applied: Sequence[Applied], restored: bool = False
 ) -> bytes:
+    """Return the line of a commit, with its checksum."""
     records = [asdict(record) for record in applied]
     commit = {"version": version, "slot": slot, "checksums": checksums, "applied": records}
     body = json.dumps(commit | ({"restored": True} if restored else {})).encode() + b"\n"

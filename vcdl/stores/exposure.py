@@ -1,4 +1,4 @@
-"""Find how others can reach a store on the network, and what to do about it."""
+"""Find security weaknesses of a store's connection, such as a missing password, and say how to remove them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Exposure:
 
 
 def exposures(settings: StoreSettings) -> Iterator[Exposure]:
-    """Yield the ways in which others on the network can reach a store, or nothing if only this machine can."""
+    """Yield the weaknesses of a store that is reached over a network: no TLS, no password. A local store has none."""
     if settings.kind.port is None or settings.socket or _is_this_machine(settings.host):
         return
     if settings.tls == Tls.OFF:

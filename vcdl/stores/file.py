@@ -6,8 +6,8 @@
     lock          an exclusive lock (flock), held by every transaction and every reader
 
 A transaction reads the newest slot, writes the other one, then appends one line, which is the commit. If it is killed
-before that, the old version stands. Servers take turns: the kernel releases the lock whenever its holder ends. A reader
-detects a slot that was damaged after its commit, and uses nothing of it.
+before that, the old version stays the newest. Servers take turns: the kernel releases the lock whenever its holder
+ends. Each read compares the checksum of the slot with the commit's, and raises StoreLost if the slot was damaged.
 """
 
 import errno
@@ -128,11 +128,15 @@ class FileStore(WeightStore):
         return True
 
     def checksums(self, vector: Vector) -> tuple[str, str]:
-        """Return the checksums of a commit: of W (the first numbers of a whole vector), and of the other numbers."""
+        """Return the checksums of W and of the rule's numbers after it, given a vector of W or of both."""
         return checksum_of(vector[: self.width]), checksum_of(vector[self.width :], self.width)
 
     def check(self, log: CommitLog, found: tuple[str, ...]) -> None:
-        """Check the checksums of data read from the newest slot, W or all of it, against its commit.
+        """Compare checksums of numbers read from the newest slot with those of its commit.
+
+        Args:
+            log: The log with the commit.
+            found: The checksum of W, or those of W and of the numbers after it.
 
         Raises:
             StoreLost: The slot is damaged.
@@ -163,7 +167,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _open_checked(self) -> Iterator[CommitLog]:
-        """Yield the log after `_caught_up`, after checking that the store contains the expected record.
+        """Lock the store, and yield its log after checking that the store contains the expected record.
 
         Raises:
             StoreLost: The store is damaged, or lacks that record.
@@ -184,6 +188,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        """Hold the store's lock during the block, exclusively; wait for other processes."""
         with ExitStack() as held:
             with self.naming("lock"):
                 held.enter_context(locked(self._lock_file))
@@ -191,7 +196,16 @@ class FileStore(WeightStore):
 
     @contextmanager
     def naming(self, verb: str) -> Iterator[None]:
-        """Convert an OSError to a StoreError that says which VERB on the store failed, and what to do."""
+        """Raise an OSError within the block as a StoreError.
+
+        Args:
+            verb: What the block does with the store, for the message: "cannot VERB the weight store".
+
+        Raises:
+            StoreLost: A file of the store is missing.
+            StoreUnavailable: The disk is full.
+            StoreError: Any other failure.
+        """
         try:
             yield
         except OSError as error:
@@ -218,7 +232,7 @@ class _FileTransaction(Transaction):
         return self.read(self._store.width)
 
     def read(self, size: int) -> Vector:
-        """Return a copy of the first `size` numbers of the newest slot."""
+        """Return a copy of the first `size` numbers of the newest slot: W or the whole vector. May raise StoreLost."""
         numbers = np.empty(size, np.float32)
         with self._store.naming("read"):
             self._slots.read(self._log.slot, 0, numbers)
@@ -258,7 +272,10 @@ class _Sums:
 
 
 class _SlotCopy:
-    """A working vector that is read from one slot and written to the other, a block at a time."""
+    """A working vector that is read from one slot and written to the other, a block at a time.
+
+    It computes the checksums of the numbers read and written.
+    """
 
     def __init__(self, store: FileStore, slots: OpenedSlots, source: int) -> None:
         rows = 1 + store.state.vectors
@@ -303,7 +320,7 @@ class _SlotCopy:
             self._write(row * self.width + begin, numbers)
 
     def keep_tail(self) -> None:
-        """Write the numbers after the rows."""
+        """Write `tail` to the new slot; call it once, before the commit."""
         self._write(self._rows * self.width, self.tail)
 
     def _read(self, begin: int, out: Vector) -> None:

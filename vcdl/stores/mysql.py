@@ -73,8 +73,8 @@ class MysqlStore(ServerStore):
             settings: The server's address and login.
             job: The key of the weights.
             size: The number of weights n.
-            chunk_bytes: Bytes of a chunk.
-            state: The size of the update rule's own state.
+            chunk_bytes: Bytes of a chunk (vcdl.stores.chunks).
+            state: The layout of the update rule's own numbers, which follow W.
         """
         super().__init__(settings, job, size, chunk_bytes, state)
         self._database = MysqlConnection(_login(settings), "REPEATABLE READ", self._translation)
@@ -167,6 +167,7 @@ class MysqlStore(ServerStore):
     def _replace_in_turn(
         self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], anyway: bool
     ) -> int:
+        """Do the work of `_replace` within a transaction, and commit it."""
         head = self._select_head("FOR UPDATE")
         # An eventual write may overwrite any newer version, but not weights that were restored in the meantime, which
         # have another era.
@@ -202,6 +203,7 @@ class MysqlStore(ServerStore):
         return version
 
     def _select_head(self, lock: str) -> Head | None:
+        """Return the job's head, or None without one; `lock` is "FOR UPDATE" to lock its row, or empty."""
         try:
             rows = self._database.execute(
                 f"SELECT era, generation, version, kept, size, chunk_bytes FROM vcdl_head WHERE job = %s {lock}",
@@ -221,6 +223,7 @@ class MysqlStore(ServerStore):
             self._holds_turn = False
 
     def _translation(self, error: Exception) -> Exception:
+        """Return the exception to raise for one of MySQLdb: a StoreError that says what to do, or Conflict."""
         code, words = code_of(error), words_of(error)
         if code in (ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.CHECKREAD, ER.TABLE_DEF_CHANGED):
             return Conflict()
@@ -263,6 +266,7 @@ class _NoTable(StoreLost):
 
 
 def _login(settings: StoreSettings) -> dict[str, Any]:
+    """Return the arguments of `MySQLdb.connect` for a store's address, login and TLS."""
     protection: dict[str, Any] = {"ssl_mode": "PREFERRED"}
     if settings.tls != Tls.OFF:
         protection = {"ssl_mode": "REQUIRED" if settings.tls == Tls.REQUIRE else "VERIFY_IDENTITY"}

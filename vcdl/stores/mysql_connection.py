@@ -35,7 +35,10 @@ _ANSWER_S = 120
 
 
 class MysqlConnection:
-    """A connection for one thread."""
+    """A connection for one thread, which is opened at the first use and again after a loss.
+
+    All methods except `close` raise the exceptions that `translation` returns.
+    """
 
     def __init__(self, login: Mapping[str, Any], isolation: str, translation: Callable[[Exception], Exception]) -> None:
         """Prepare a connection without connecting.
@@ -54,7 +57,9 @@ class MysqlConnection:
     def execute(self, statement: str, *arguments: object) -> Sequence[Any]:
         """Execute a statement and return its rows as tuples.
 
-        A tuple among the arguments becomes a list in parentheses.
+        Args:
+            statement: The statement, with `%s` for each argument.
+            arguments: The values; a tuple becomes a list in parentheses, as for `IN %s`.
         """
         with self._translate_errors(), self._connect().cursor() as cursor:
             cursor.execute(statement, arguments or None)
@@ -69,7 +74,7 @@ class MysqlConnection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Begin a transaction, which is rolled back at the end of the block unless it was committed."""
-        self._roll_back()  # detects an idle connection that was cut off, and reconnects
+        self._roll_back()  # notices if the server has closed an idle connection, so that the next line reconnects
         self.execute("START TRANSACTION")
         self._in_transaction = True
         try:
@@ -100,8 +105,8 @@ class MysqlConnection:
 
     def _connect(self) -> Any:
         if self._connection is None:
-            # The server has rolled back what came before. On a new connection the next statements would be committed
-            # without those before.
+            # The server has rolled back the first part of the transaction. On a new connection the other statements
+            # would be committed without it.
             if self._in_transaction:
                 raise MySQLdb.OperationalError(CR.SERVER_LOST, "lost within a transaction, which is rolled back")
             connection = MySQLdb.connect(
@@ -138,7 +143,7 @@ def words_of(error: Exception) -> str:
 
 
 def usual_words(error: Exception) -> tuple[str, bool]:
-    """Return a phrase for cause and cure, to follow the server's name, and whether retrying helps."""
+    """Return the end of a message, to follow the server's name, and whether a retry may succeed."""
     code, words = code_of(error), words_of(error)
     if code in FULL:
         return f"cannot write ({words}): is the disk of the server full?", True

@@ -23,7 +23,9 @@ def load_client_libraries() -> None:
 
 
 def check_usable(settings: StoreSettings) -> None:
-    """Check that a store can be used, before a long preparation, by writing, reading and removing a trial weight.
+    """Check that a store can be used, by writing, reading and removing a trial weight in it.
+
+    A folder is not checked. Call this before a long preparation.
 
     Raises:
         StoreError: The library is missing, the service cannot be reached or is of the wrong kind, or the login or one
@@ -46,7 +48,7 @@ def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = 
         settings: The store's address and login.
         job: The key: two runs that must not share weights need two names.
         size: The number of weights n.
-        state: The size of the update rule's own state.
+        state: The layout of the update rule's own numbers, which follow W.
 
     Raises:
         StoreError: The library of the service is not installed, or the file of the trusted authority is missing.

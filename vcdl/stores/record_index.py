@@ -1,4 +1,4 @@
-"""An index from subtasks to the offsets of their records in a file, with 16 bytes for each subtask."""
+"""Find the offsets of subtasks' records in a file, with 16 bytes of memory for each subtask."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,9 @@ as much as a few."""
 
 
 class RecordIndex:
-    """Offsets, found by the Python hash of a subtask.
+    """An index from subtasks to the offsets of their records, by the Python hash of the subtask.
 
-    Two subtasks may have one hash, so the caller compares the record found.
+    Two subtasks may have the same hash, so the caller must compare the subtask in each record that it finds.
     """
 
     def __init__(self) -> None:
@@ -41,6 +41,7 @@ class RecordIndex:
         return [*self._offsets[begin:end].tolist(), *self._new.get(number, ())]
 
     def _sort_in(self) -> None:
+        """Move the new offsets from the dict into the sorted arrays."""
         pairs = [(number, offset) for number, offsets in self._new.items() for offset in offsets]
         hashes = np.concatenate([self._hashes, np.array([number for number, _ in pairs], np.int64)])
         offsets = np.concatenate([self._offsets, np.array([offset for _, offset in pairs], np.int64)])

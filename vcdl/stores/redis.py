@@ -122,8 +122,8 @@ class RedisStore(ServerStore):
             settings: The server.
             job: The job's name, which is a part of all keys.
             size: The number of weights n.
-            chunk_bytes: Bytes of a chunk.
-            state: The size of the update rule's own state.
+            chunk_bytes: Bytes of a chunk (vcdl.stores.chunks).
+            state: The layout of the update rule's own numbers, which follow W.
         """
         super().__init__(settings, job, size, chunk_bytes, state)
         self._prefix = f"vcdl:{{{job}}}:"
@@ -180,6 +180,7 @@ class RedisStore(ServerStore):
                 self._has_turn = False
 
     def _take_turn(self) -> Head | None:
+        """Wait a limited time for this server's turn; return the head in any case, or None if there is no head."""
         keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
         with self._translate_errors():
             ask = partial(self._take_turn_script, keys=keys, args=arguments)
@@ -247,6 +248,7 @@ class RedisStore(ServerStore):
         raise Conflict
 
     def _write(self, head: Head, vector: Vector) -> None:
+        """Write a head's chunks with an expiry; after an error that the server answered, remove them again."""
         try:
             with self._translate_errors(), self._redis.pipeline(transaction=False) as pipeline:
                 for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
@@ -254,12 +256,13 @@ class RedisStore(ServerStore):
                     pipeline.set(self._chunk_key(head.generation, number), kept, ex=_UNCOMMITTED_S)
                 pipeline.execute()
         except _Silent:
-            raise  # the chunks that are there expire
+            raise  # chunks that were written expire
         except StoreError:
-            self._discard(head)  # not left to expire in an hour: Redis may be out of memory
+            self._discard(head)  # do not wait for their expiry in an hour: Redis may be out of memory
             raise
 
     def _discard(self, head: Head) -> None:
+        """Remove a head's chunks, which were not committed; ignore errors, since they expire."""
         with suppress(StoreError), self._translate_errors():
             for number in range(chunk_count(head.size, head.chunk_bytes)):
                 self._redis.unlink(self._chunk_key(head.generation, number))
@@ -357,7 +360,11 @@ def _problem(facts: Mapping[str, Any]) -> str:
 
 
 def _head_of(values: Sequence[bytes | None]) -> Head | None:
-    """Return the head from the values of `_HEAD`, or None if it is incomplete. Raises StoreError if it is damaged."""
+    """Return the head from its fields' values, in the order of _HEAD, or None if one is missing.
+
+    Raises:
+        StoreError: A value is invalid.
+    """
     fields = [value for value in values if value is not None]
     if len(fields) < len(_HEAD):
         return None

@@ -1,8 +1,9 @@
 """The common part of the stores on a server: a small head names the newest generation of chunks.
 
-The head is changed by compare-and-set. A generation is a random name: equal names mean equal weights, even if a server
-has lost its data and restarts its count of versions. The process keeps the vector that it wrote last, and changes it in
-place. As long as no other server writes, a fold reads nothing, and needs memory for one vector and one chunk.
+The head is changed by compare-and-set. A generation is a random name of one write: equal names mean equal weights, even
+if a server has lost its data and counts its versions from 0 again. A parameter server keeps the vector that it wrote
+last in memory, and changes it in place. As long as no other parameter server writes, a fold reads no chunks, and needs
+memory for one vector and one chunk.
 """
 
 import secrets
@@ -52,7 +53,11 @@ def fresh_name() -> str:
 
 
 class ServerStore(WeightStore):
-    """A weight store on a server that other processes use as well; one object belongs to one thread."""
+    """A weight store on a server that other processes use as well; one object belongs to one thread.
+
+    A write replaces head, chunks and records together, and only if the head is still the one that was read. `strong`
+    servers additionally take turns, so that none works for nothing.
+    """
 
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
@@ -60,11 +65,11 @@ class ServerStore(WeightStore):
         """Prepare a store without connecting.
 
         Args:
-            settings: The server.
-            job: The key.
+            settings: The server's address and login.
+            job: The key of the weights on the server.
             size: The number of weights n.
-            chunk_bytes: Bytes of a chunk.
-            state: The size of the update rule's own state.
+            chunk_bytes: Bytes of a chunk (vcdl.stores.chunks).
+            state: The layout of the update rule's own numbers, which follow W.
         """
         self.state = state
         self.overwrites = settings.consistency == Consistency.EVENTUAL
@@ -86,15 +91,15 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Head | None]:
-        """Open the head for reading: inside, `_load` returns that head's weights or raises Conflict, StoreLost."""
+        """Yield the head. Within the block, `_load` reads exactly its chunks, or raises Conflict or StoreLost."""
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
-        """Wait for this server's turn, and yield the head; other `strong` servers wait until the block's end."""
+        """Wait for this process's turn to write, and yield the head; others wait for theirs until the block's end."""
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks into `out`: all, or as many of the first ones as fit.
+        """Read a head's chunks into `out`, from the first one on, until it is full.
 
         Raises:
             Conflict: Another server has replaced them.
@@ -103,11 +108,11 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of those subtasks that have one."""
+        """Return the records of the given subtasks, keyed by subtask. Subtasks that were never applied are left out."""
 
     @abstractmethod
     def _records(self, after_version: int) -> list[Applied]:
-        """Return the records with a later version."""
+        """Return the records of versions above `after_version`, in any order."""
 
     @abstractmethod
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
@@ -167,7 +172,10 @@ class ServerStore(WeightStore):
             yield _ServerTransaction(self, self._check_head(head, expected))
 
     def working_copy(self, head: Head) -> Vector:
-        """Return a head's weights, to be changed in place, reading them only if this process lacks them."""
+        """Return the whole vector of a head, to be changed in place, until `commit` or the next call.
+
+        Its chunks are read only if this process did not write this generation itself.
+        """
         if self._copy is None:
             self._copy = np.empty(self._size, np.float32)
         # Compare the generation and not the version: a server that lost its data restarts its count of versions
@@ -199,11 +207,11 @@ class ServerStore(WeightStore):
         return made
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of those subtasks that have one."""
+        """Return the records of the given subtasks, keyed by subtask. Subtasks that were never applied are left out."""
         return self._find(subtasks)
 
     def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied], lost: int) -> bool:
-        """Replace `old` by this vector; return False if another server was first."""
+        """Replace the content with head `old` by this vector; return False if another process replaced it first."""
         new = Head(
             era=fresh_name(),
             generation=fresh_name(),
@@ -225,7 +233,7 @@ class ServerStore(WeightStore):
         )
 
     def _retry_disturbed(self, call: Callable[[], T]) -> T:
-        """Repeat a call until no other server interferes, and return its result.
+        """Repeat a call while it raises Conflict, and return its result.
 
         Raises:
             StoreUnavailable: Other servers interfered each time.
@@ -240,6 +248,7 @@ class ServerStore(WeightStore):
         )
 
     def _read(self, size: int) -> tuple[int, Vector]:
+        """Return the newest version and a copy of the first `size` numbers of its vector."""
         expected = self.expected()
         # First try without a turn, so that a reader does not delay the servers. Take a turn only if they interfere each
         # time.
@@ -257,7 +266,7 @@ class ServerStore(WeightStore):
         return self._retry_disturbed(alone)  # others write faster than this one reads: make them wait
 
     def _newest(self) -> Head:
-        """Return the newest head, after checking it.
+        """Return the current head, after checking that it contains the expected record.
 
         Raises:
             Conflict: Another server interfered.

@@ -24,16 +24,16 @@ PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"
 
 
 class Consistency(StrEnum):
-    """How two parameter servers' simultaneous updates are handled."""
+    """What happens if two parameter servers update the weights at the same time."""
 
     STRONG = "strong"
-    """Each result counts exactly once, whatever dies."""
+    """Servers take turns, and each result counts exactly once, whichever process is killed."""
     EVENTUAL = "eventual"
     """The paper's read-modify-write without a lock: an update may be overwritten, and the loss is counted."""
 
 
 class Tls(StrEnum):
-    """How a connection is protected."""
+    """How the connection to a store's server is protected."""
 
     OFF = "off"
     REQUIRE = "require"
@@ -57,12 +57,12 @@ class StoreKind:
     fault: Callable[["StoreSettings"], str | None] = lambda settings: None
     """A function that returns the fault in a URL's settings, or None."""
     over_tls: str | None = None
-    """The scheme of the same store with `tls=verify`, or None if it has none."""
+    """The scheme that means the same store with `tls=verify`, or None without such a scheme."""
 
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """A store's address; printing it never prints the password."""
+    """A store's address, login and consistency. Its texts (`str`, `repr`) never contain the password."""
 
     service: str
     """The kind of store: its scheme, without TLS."""
@@ -81,12 +81,12 @@ class StoreSettings:
 
     @classmethod
     def parse(cls, url: str, consistency: str = "strong", environment: Mapping[str, str] | None = None) -> Self:
-        """Parse the URL of a job file ("" if it has none) and the environment.
+        """Parse a store's URL, with a password from the environment if the URL has none.
 
         Args:
-            url: The job file's URL, or "".
+            url: The job file's URL, or "" for the one in the environment.
             consistency: `strong` or `eventual`.
-            environment: Environment variables. Without it none are used.
+            environment: The environment variables to use; None for none.
 
         Raises:
             StoreError: The URL is invalid; the message never contains the password.
@@ -146,12 +146,12 @@ class StoreSettings:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the weights are in a folder of this machine, which is lost only with the disk."""
+        """Whether the weights are in a folder of this machine. Such a store needs no uploads to be restored from."""
         return self.service == FILE.scheme
 
     @property
     def address(self) -> str:
-        """The store's identity, without login and connection settings; a path is absolute."""
+        """The URL that identifies the store, without login, TLS settings and relative paths."""
         if self.kind.port is None:
             return f"{self.service}:{self.folder.absolute()}"
         database = self.database or self.kind.database
@@ -176,7 +176,7 @@ class StoreSettings:
 
 
 def _kind_of(scheme: str) -> tuple[StoreKind, Tls]:
-    """Return the kind of store for a URL's scheme, and how its connection is protected.
+    """Return the kind of store for a URL's scheme, and the protection that the scheme itself implies.
 
     Raises:
         StoreError: The scheme is unknown.
@@ -191,11 +191,13 @@ def _kind_of(scheme: str) -> tuple[StoreKind, Tls]:
 
 
 def _login_is_missing(settings: StoreSettings) -> str | None:
+    """Return the fault that user or database is missing, or None."""
     whole = settings.user and settings.database
     return None if whole else "a mysql:// URL needs a user and a database: mysql://USER@HOST/DATABASE"
 
 
 def _number_is_wrong(settings: StoreSettings) -> str | None:
+    """Return the fault that the database is no number, or None."""
     if (settings.database or "0").isdecimal():
         return None
     return "a redis:// URL has the number of a database after the host: redis://HOST/0"
@@ -209,6 +211,7 @@ MYSQL = StoreKind("mysql", opens="vcdl.stores.mysql:MysqlStore", port=3306, faul
 
 
 def _wrong(name: str, found: object) -> str | None:
+    """Return what is wrong with a plugin's entry of this name, or None if it is a valid kind of store."""
     if not isinstance(found, StoreKind):
         return "is not a vcdl.stores.settings.StoreKind"
     both = "both names must be the same"

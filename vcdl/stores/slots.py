@@ -16,7 +16,10 @@ _SLOTS = 2
 
 
 class WeightSlots:
-    """Two vectors of `size` float32, slot 0 and slot 1. All methods raise OSError."""
+    """A file with two vectors of `size` float32, slot 0 and slot 1. All methods raise OSError.
+
+    Writes go to the slot that is not the newest version's, so a killed writer damages nothing.
+    """
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
@@ -24,7 +27,7 @@ class WeightSlots:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the file."""
+        """The size that the file must have, in bytes."""
         return _SLOTS * 4 * self._size
 
     def make(self, vector: Vector) -> None:

@@ -34,7 +34,7 @@ class Disagreement:
 
     trained: float
     rest: float
-    """The largest distance among the other variables, after ignoring those that may differ."""
+    """The largest distance of another variable, after ignoring variables with a fraction _MAY_DIFFER of the numbers."""
 
     @property
     def most(self) -> float:
@@ -48,7 +48,7 @@ class Disagreement:
 
 
 def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> Disagreement:
-    """Compare two uploads block by block.
+    """Return how far two uploads of one subtask are apart, as fractions of the longer of their steps.
 
     Args:
         first: An upload.
@@ -96,6 +96,7 @@ def _most(measures: Sequence[float], sizes: Sequence[int]) -> float:
 
 
 def _squares(one: Vector, other: Vector, base: Vector) -> tuple[float, float, float]:
+    """Return the squared distance of two uploads, and the squared lengths of their steps from `base`."""
     return _square(one, other), _square(one, base), _square(other, base)
 
 
@@ -105,6 +106,7 @@ def _square(one: Vector, other: Vector) -> float:
 
 
 def _share(apart: float, one: float, other: float) -> float:
+    """Return a distance as a fraction of the longer step; all three are given as squares."""
     # Divide by the longer step, so that an upload without a step cannot make the other one look infinitely far.
     length = max(one, other)
     return 0.0 if apart == 0 else float("inf") if length == 0 else (apart / length) ** 0.5

@@ -102,7 +102,7 @@ class StepSums:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Measures the steps of uploads, and limits them."""
+    """Measures the steps of uploads, and limits them. Immutable except for a cache of how blocks are divided."""
 
     layout: Layout
     clip: float
@@ -111,12 +111,16 @@ class Bounds:
 
     @classmethod
     def of(cls, run: Run) -> Self | None:
-        """Return the bounds on clients' uploads, or None if clients are trusted."""
+        """Return the bounds on clients' uploads, or None if the run was prepared without the server's own step.
+
+        Such runs train on the submitter's own machines, or were prepared before steps were bounded.
+        """
         own_step = run.prepared.own_step
         return cls(run.layout, run.job.trust.clip, own_step) if own_step else None
 
     @cached_property
     def _variables(self) -> tuple[Variable, ...]:
+        """The v variables that are bounded: all except empty ones. Their order gives their numbers."""
         return tuple(variable for variable in self.layout.variables if variable.size)
 
     @cached_property
@@ -138,7 +142,7 @@ class Bounds:
     # -- measuring (1, 2)
 
     def sums(self) -> StepSums:
-        """Return empty sums for `measure`."""
+        """Return sums of 0 for a new upload, to which `measure` adds its blocks."""
         return StepSums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
 
     def measure(
@@ -188,7 +192,16 @@ class Bounds:
                 sums[1, number] += way[cell] @ way[cell]
 
     def step_norms(self, sums: StepSums, rate: float) -> Vector:
-        """Return the table row for a whole step that was trained at `rate` times the job's peak rate."""
+        """Return the table row (step_norms) of a step whose blocks were all added to `sums`.
+
+        Args:
+            sums: The sums of the upload.
+            rate: The learning rate at which it was trained, as a factor of the job's peak rate. Norms of trained
+                variables are divided by it.
+
+        Returns:
+            Shape (1 + v,): the norm of all trained weights together, then that of each variable.
+        """
         squares = np.where(self._is_trained, sums.squares / rate**2, sums.squares)
         squares = np.where(self._is_nonnegative, squares / self._counts, squares)
         norms = np.sqrt(np.concatenate([[squares[self._is_trained].sum()], squares]))
@@ -196,7 +209,10 @@ class Bounds:
         return row
 
     def row_of_step(self, weights: Vector, base: Vector, rate: float) -> Vector:
-        """Return the table row for a step in memory, from `base` to `weights`, both of shape (n,)."""
+        """Return the table row (step_norms) for a step in memory, from `base` to `weights`, both of shape (n,).
+
+        `rate` is the learning rate of its training, as a factor of the job's peak rate.
+        """
         sums = self.sums()
         self.measure(sums, weights, base, 0)
         return self.step_norms(sums, rate)
@@ -204,13 +220,13 @@ class Bounds:
     def cosines(self, sums: StepSums, factors: Vector) -> tuple[float | None, float | None]:
         """Return the clipped step's cosines with the movement of the shared weights and with the reference update.
 
-        A cosine is None if there is no such direction.
+        A cosine is None if the step or the direction has length 0, for example because no update was applied since B.
 
         Args:
             sums: The sums of the upload.
             factors: κ of each variable, shape (v,).
         """
-        # Use the step as it will be folded: clipping one variable changes the direction of the whole.
+        # Use the step as it will be applied: clipping one variable changes the direction of the whole.
         kept = np.where(self._is_trained, factors, 0.0)
         length = float(sums.squares @ kept**2)
         with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
@@ -221,15 +237,14 @@ class Bounds:
     def limits(
         self, table: Vector, number: int, row: Vector, floors: ScaleFloors = _NONE_KNOWN, *, is_measure: bool = True
     ) -> StepLimits:
-        """Compare the row of update `number` with the table, and write it there, in place.
+        """Return the limits of an update, and write its row into `table`, in place.
 
         Args:
-            table: The step_norms of the last updates.
+            table: The step_norms of the last updates; the row at `number` modulo its length is overwritten.
             number: The number of the update in the job.
             row: Its step_norms.
-            floors: The scale floors of its measuring, if they are known.
-            is_measure: Whether to write the row itself, so that later uploads are compared with it. If not, the usual
-                row is written.
+            floors: Its scale floors as computed by `measure`; `hold` computes those that are missing.
+            is_measure: Whether later uploads may be compared with this row. If not, the median row is written instead.
         """
         if is_measure:
             table[number % LENGTHS] = row
@@ -247,10 +262,10 @@ class Bounds:
         return StepLimits(limit, factors, float(row[0]), float(usual[0]), float(np.max(moved, initial=0.0)), floors)
 
     def hold(self, weights: Vector, base: Vector, begin: int, limits: StepLimits) -> None:
-        """Clip a block of an upload, shape (m,), to its limits, in place.
+        """Clip a block of an upload to its limits, in place.
 
         Args:
-            weights: The block.
+            weights: The block, shape (m,); overwritten.
             base: The same block of what its client started from.
             begin: The number of the block's first weight.
             limits: The limits of this upload.
@@ -280,7 +295,7 @@ class Bounds:
         return {}
 
     def _block(self, begin: int, size: int) -> _Block:
-        """Return a block's cells, cached: every upload has the same blocks."""
+        """Return which variables are in a block, in pieces of one kind of bound; cached, as all uploads are alike."""
         known = self._known_blocks.get((begin, size))
         if known is None:
             inside = [
@@ -301,7 +316,10 @@ class Bounds:
         return known
 
     def _block_scale(self, base: Vector, begin: int) -> tuple[Vector, _Floors]:
-        """Return max(B, 0) for a block, which is nearly always B itself, and the scale_floors in it."""
+        """Return max(B, 0) for the nonnegative variables of a block B, and their scale_floors.
+
+        The vector is `base` itself, not a copy, if none of these numbers is negative, as is nearly always the case.
+        """
         runs = self._block(begin, base.size).nonnegative
         if any(not base[run[0][1] : run[-1][2]].min() >= 0.0 for run in runs):
             base = np.maximum(base, np.float32(0.0))
@@ -316,7 +334,7 @@ class Bounds:
 
 
 def _within(run: _Run, start: int, stop: int) -> list[tuple[int, slice]]:
-    """Return the parts of variables between two positions of their block."""
+    """Return the number of each variable between two positions of a block, and its place relative to `start`."""
     return [
         (number, slice(max(first, start) - start, min(behind, stop) - start))
         for number, first, behind in run
@@ -325,6 +343,7 @@ def _within(run: _Run, start: int, stop: int) -> list[tuple[int, slice]]:
 
 
 def _cosine(product: float, squares: float) -> float | None:
+    """Return ⟨a, b⟩ / (‖a‖·‖b‖) from ⟨a, b⟩ and ‖a‖²·‖b‖², or None if a vector is 0."""
     return float(product / np.sqrt(squares)) if squares > 0 else None
 
 

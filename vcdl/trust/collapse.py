@@ -40,15 +40,15 @@ class Collapse:
     """A collapse, and the version that the job goes back to."""
 
     version: int
-    """The first version whose score was bad."""
+    """The first version of the last epoch of updates whose score was bad."""
     measured: float
     """The monitor's value at that version."""
     usual: float
     """The level of the job before the collapse."""
     to: int
-    """The good version to go back to: the end of an epoch, or 0."""
+    """The version to roll back to: the end of an epoch whose score had not fallen, or 0."""
     is_again: bool
-    """Whether an earlier rollback since the last good epoch did not help."""
+    """Whether the job was already rolled back since its last good epoch, so that the scores collapsed again."""
 
 
 @dataclass(frozen=True)
@@ -72,33 +72,35 @@ class _Level:
 class CollapseWatch:
     """Follows the evaluations of a job and detects a collapse.
 
-    Its size grows with the epochs, not with the evaluations.
+    Pass every journal event to `follow` in order, then read `collapse`. The same events always give the same state,
+    which is saved with the job's other state. Its size grows with the epochs, not with the evaluations.
     """
 
     shards: int
+    """Number of shards, which is the number of updates in an epoch."""
     monitor: Monitor | None = None
     """The metric by which the job is judged, or None if the first evaluation decides."""
     collapse: Collapse | None = None
-    """The collapse that the job should roll back from, or None if there is none or rolling back has not helped."""
+    """The collapse from which to roll back; None without one, or after _TRIES rollbacks without a newer good epoch."""
     _measures: list[_Measure] = field(default_factory=list)
     """The evaluations of the last stretch of updates, or the last few before."""
     _levels: list[_Level] = field(default_factory=list)
     """The levels of the job, each higher than the one before."""
     _swing: float = 0.0
-    """The largest usual fluctuation from one measure to the next so far."""
+    """Twice the largest mean fall between neighbouring scores so far: the job's usual fluctuation."""
     _ends: list[int] = field(default_factory=list)
-    """The ends of epochs that are not measured yet, except those that a rollback undid."""
+    """The ends of epochs that are not evaluated yet, except those that a rollback undid."""
     _good_ends: dict[int, float] = field(default_factory=dict)
-    """Version → score, of the ends of epochs that were measured and not bad, in order."""
+    """Version → score, for the ends of epochs that were evaluated and not bad, ascending by version."""
     _good: dict[int, float] = field(default_factory=dict)
-    """Version → score, of the versions since the last good end that were measured and not bad."""
+    """Version → score, for the versions since the last good end of an epoch that were evaluated and not bad."""
     _rollbacks: list[RolledBack] = field(default_factory=list)
     _first_kept: int = 0
-    """The first version that is still kept: after a rollback fewer good ends are left, and no earlier one becomes good
-    again."""
+    """The lowest version whose snapshot still exists. After a rollback fewer good ends are left, but lower versions
+    were already deleted and must not be named again."""
 
     def follow(self, event: Event) -> None:
-        """Apply the next journal event."""
+        """Apply the next journal event, and update `collapse`."""
         match event:
             case VersionEvaluated(split=split, version=version) if split == VALIDATION:
                 # The evaluator may finish evaluating a version that has been undone in the meantime.
@@ -127,31 +129,39 @@ class CollapseWatch:
 
     @property
     def last_good_end(self) -> int:
-        """The end of the last epoch that was measured and not bad, or 0, the job's first version, if there is none."""
+        """The version at the end of the last epoch that was evaluated and not bad; 0 (the initial weights) if none."""
         return next(reversed(self._good_ends), 0)
 
     @property
     def covered(self) -> int:
-        """The good end before the last one: later updates may have to be removed, because lies are found late."""
+        """The version at the end of the last good epoch but one, or 0. Uploads of later updates must be kept.
+
+        Lies are found late, and removing a liar's update means applying all later ones again.
+        """
         return ([0, 0, *self._good_ends])[-2]
 
     @property
     def to_keep(self) -> list[int]:
-        """The versions to which a rollback may return, ascending: the ends of the last good epochs, at most _TRIES.
+        """The versions whose snapshots a rollback may need, ascending: the ends of the last _TRIES good epochs.
 
-        With fewer good epochs, version 0 is one of them. Versions that were dropped by a rollback are left out.
+        An epoch is good if the score at its end was not bad. With fewer good epochs, version 0 is one of them. After a
+        rollback, versions that are no longer kept are left out.
         """
         ends = [*reversed([*islice(reversed(self._good_ends), _TRIES), 0][:_TRIES])]
         return [end for end in ends if end >= self._first_kept]
 
     def wants_measure_of(self, version: int) -> bool:
-        """Return whether the newest version must also be measured, to distinguish a collapse from a fluctuation."""
+        """Return whether to evaluate the newest version too, because a recent score was bad: collapse or fluctuation?
+
+        Evaluations requested this way are at least an eighth of an epoch of updates apart.
+        """
         # Further evaluations take time, so they are requested only while they can lead to a rollback.
         if not self._bad or self._tries >= _TRIES or self.collapse is not None:
             return False
         return version >= self._measures[-1].version + max(1, self._stretch // (2 * _MEASURES))
 
     def _find_collapse(self) -> Collapse | None:
+        """Return the collapse that the last stretch of scores proves, or None."""
         bad, stretch = self._bad, self._last_stretch
         if not bad or len(stretch) < _MEASURES or self._tries >= _TRIES:
             return None
@@ -172,10 +182,12 @@ class CollapseWatch:
 
     @property
     def _stretch(self) -> int:
+        """The number of updates over which a collapse is judged: an epoch, within limits."""
         return min(max(self.shards, _STRETCH_AT_LEAST), _STRETCH_AT_MOST)
 
     @property
     def _last_stretch(self) -> list[_Measure]:
+        """The evaluations of the last `_stretch` versions, ascending by version."""
         if not self._measures:
             return []
         since = self._measures[-1].version - self._stretch
@@ -207,6 +219,7 @@ class CollapseWatch:
         return self.monitor is not None and self.monitor.mode == MIN and not self.monitor.is_signed
 
     def _score(self, value: float) -> float:
+        """Return a monitored value as a score, so that larger is better: −log for losses and errors."""
         if not math.isfinite(value):
             return _WORST
         if self._is_ratio:
@@ -214,10 +227,10 @@ class CollapseWatch:
         return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
-        """Return the last end of an epoch that had not fallen by half of what is bad.
+        """Return the version to roll back to: the last end of an epoch that fell by less than half of a bad score.
 
-        If going back to it did not give good weights, or twice gave weights that collapsed again, return the one
-        before.
+        If an earlier rollback did not give good weights, or two rollbacks were followed by a collapse, return the end
+        before it.
         """
         least = self._levels[-1].score - self._fall / 2
         ends = [end for end in self.to_keep if end == 0 or self._good_ends[end] >= least] or self.to_keep[:1]
@@ -228,7 +241,7 @@ class CollapseWatch:
         return version in self._good or version in self._good_ends
 
     def _end(self, version: int) -> None:
-        """Record the end of an epoch: later events end later epochs."""
+        """Record that an epoch ended at a version: as good if it is already in `_good`, otherwise as not evaluated."""
         # It may be evaluated already, because versions are evaluated in any order. Otherwise `_add_measure` calls this
         # again.
         score = self._good.get(version)
@@ -243,6 +256,7 @@ class CollapseWatch:
         self._good = {good: score for good, score in self._good.items() if good >= version or good == kept}
 
     def _add_measure(self, measure: _Measure) -> None:
+        """Add an evaluation; while no score is bad, update the job's level and its usual fluctuation."""
         self._measures.append(measure)
         self._measures.sort(key=lambda one: one.version)
         last = self._last_stretch

@@ -28,11 +28,11 @@ class Admission:
     host: str
     """The upload's host, or an empty string if unknown."""
     weight: float = 1.0
-    """The factor on its fraction, from 0 to 1; other uploads are compared only with those of weight 1."""
+    """The factor by which the upload counts, from 0 to 1. Later uploads are compared only with those of weight 1."""
     refused: Refused | None = None
     """The reason for refusing it, or None if it is admitted."""
     is_part: bool = False
-    """Whether the rest of its subtask is reissued."""
+    """Whether it covers only a part of its subtask, whose other samples are then reissued."""
     usual_train_s: float | None = None
     """Seconds that its host usually takes for as many samples, or None if unknown."""
     rate: float = 1.0
@@ -66,12 +66,16 @@ class UploadFacts:
 
 
 class Measurement(Protocol):
-    """The measuring of one upload as a whole, before any of it is folded. Blocks come in order."""
+    """The measuring of one upload as a whole, before any of it is applied.
+
+    Call `add` for each block in order, then `judge` once, then `hold` for each block. An upload is read twice.
+    """
 
     cosine: float | None
-    """Cosine of the folded step with the movement of the shared weights since its base, or None if there was none."""
+    """Set by `judge`. Cosine of the applied step with the movement of the shared weights since its base, or None if
+    they did not move."""
     reference_cosine: float | None
-    """Cosine of the folded step with the server's own step, or None if there is none to compare with."""
+    """Set by `judge`. Cosine of the applied step with the reference update, or None if there is none."""
 
     def add(self, w: Vector, update: Update, begin: int) -> None:
         """Measure a block against the same block of W.
@@ -82,27 +86,37 @@ class Measurement(Protocol):
         ...
 
     def judge(self, tail: Vector) -> Refused | None:
-        """Write the measurements of the upload into the store's `tail`; return why the upload is refused, or None."""
+        """Write the upload's step lengths into `tail`, in place, and return why the upload is refused, or None.
+
+        Args:
+            tail: The numbers after W in the store: the table of step lengths (vcdl.trust.bounds).
+        """
         ...
 
     def hold(self, weights: Vector, base: Vector, begin: int) -> None:
-        """Limit the changes in a block, in place, before it is folded."""
+        """Limit the changes in a block of an upload, in place, before it is applied. Call `judge` first.
+
+        Args:
+            weights: The block, shape (m,); overwritten.
+            base: The same block of the weights that the client started from.
+            begin: The number of the block's first weight.
+        """
         ...
 
 
 Measuring = Callable[[UploadFacts, ExitStack], Measurement | None]
-"""`Trust.measurement`, or its replacement when uploads that were applied before are folded again."""
+"""`Trust.measurement`, or `refolded`, which never refuses, when uploads that were applied before are applied again."""
 
 
 class Trust(Protocol):
-    """Decides which uploads count, and how much."""
+    """Decides which uploads of a run count, and how much, from the journal as far as `catch_up` has read it."""
 
     def measurement(self, facts: UploadFacts, opened: ExitStack) -> Measurement | None:
         """Start measuring an upload. Return None if one pass over it is enough.
 
         Args:
             facts: The facts about the upload, with the fraction that a rule counts.
-            opened: Closed after the upload.
+            opened: Receives the files that the measuring opens; the caller closes it after the upload.
 
         Raises:
             FileUnavailable: The reference update does not exist yet.
@@ -122,9 +136,10 @@ class Trust(Protocol):
         ...
 
     def key_of(self, upload: Uploaded) -> str:
-        """Return a key; uploads with equal keys are processed in turn, because each may change how the next one counts.
+        """Return the key by which uploads are serialized: with equal keys, each may change how the next one counts.
 
-        It is empty if the host matters and the journal does not name it yet.
+        It is the host, or the workunit if hosts do not matter. It is empty if the host matters but the journal does not
+        name it yet.
         """
         ...
 
@@ -143,11 +158,21 @@ class Trust(Protocol):
         ...
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
-        """Return whether a suspicious upload at this attempt gets a small weight instead of being refused."""
+        """Return whether a suspicious upload gets a small weight instead of being refused.
+
+        Args:
+            host: The upload's host.
+            attempt: The number of the attempt at its subtask in this turn, counted from 0.
+        """
         ...
 
     def accept(self, cosine: float | None, reference: float | None) -> None:
-        """Add the cosines of an applied upload of full weight to those that others are compared with."""
+        """Remember the cosines of an applied upload of full weight, with which later uploads are compared.
+
+        Args:
+            cosine: `Measurement.cosine`.
+            reference: `Measurement.reference_cosine`.
+        """
         ...
 
     def rollbacks(self) -> Sequence[RolledBack]:

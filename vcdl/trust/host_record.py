@@ -19,7 +19,7 @@ KEPT_OF_ONE = 1000
 
 
 class HostState(StrEnum):
-    """The state of a host: how far its uploads are trusted."""
+    """The state of a host: new, trusted, refused lately (doubtful), refused for a while (quarantined), or banned."""
 
     NEW = "new"
     TRUSTED = "trusted"
@@ -29,15 +29,15 @@ class HostState(StrEnum):
 
 
 class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An upload that was applied, in few bytes: a job may keep some hundred thousand."""
+    """An upload that was applied. Some hundred thousand may be in memory, so it has few and small fields."""
 
     host: str
     workunit: str
     version: int
     weight: float
-    """The weight by trust in its host; other uploads were compared with it only if this is 1."""
+    """The weight by trust, from 0 to 1. Other uploads were compared with it only if this is 1."""
     is_part: bool = False
-    """Whether the untrained part of its subtask is reissued."""
+    """Whether it covered only a part of its subtask, whose other samples were then reissued."""
     samples: int = 0
     fraction: float = 1.0
     """The fraction of its subtask that was trained."""
@@ -70,8 +70,9 @@ class HostRecord:
     sent: int = 0
     applied: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    """Refusal's name → number of its uploads that were refused for it."""
+    """Name of a Refusal → number of its uploads that were refused for that reason."""
     superseded: int = 0
+    """Number of its uploads that came too late: after another upload of the subtask, or after a rollback."""
     lost: int = 0
     """Number of workunits that the grid gave up while this host had them."""
     turnaround_s: float | None = None
@@ -91,19 +92,20 @@ class HostRecord:
     verified: int = 0
     """Number of its uploads that the server retrained and found good."""
     vouched: int = 0
-    """The version up to which verified uploads vouch for the host's."""
+    """The version up to which its uploads count as verified, because one drawn at that version agreed."""
     unverified: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
-    """The host's uploads of later versions, which no verified upload vouches for."""
+    """Its uploads of later versions than those that count as verified, oldest first."""
     suspected: int = 0
-    """How often an upload of the host was not the result of its subtask."""
+    """How often it was convicted: an upload was not the result of its subtask. The first time quarantines it."""
     convicted: str = ""
-    """The workunit whose upload was the second one of that kind, so that the host is banned, or an empty string."""
+    """The workunit for which it is banned: its second conviction. Empty while it is not banned."""
     is_incomparable: bool = False
     """Whether an upload could not be compared with the server's own training, so that it may be anything."""
     strikes: float = 0.0
+    """Weighted number of recent refusals; at 2 it is quarantined, and uploads that count reduce it."""
     quarantines: int = 0
     quarantined_until: int = 0
-    """The number of the job's updates at which its quarantine ends."""
+    """The number of the job's updates at which its last quarantine ends, or 0 if it was never quarantined."""
 
     @property
     def is_known(self) -> bool:

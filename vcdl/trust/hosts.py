@@ -44,10 +44,10 @@ _FIRST_UPLOADS, _FASTER = 3, 1.5
 _NOT_YET = 1.25
 """Factor on the hosts that have uploaded, so that names that only hold work hardly shrink an equal share."""
 _ENOUGH_PROVEN = 2
-"""Proven hosts from which on other hosts must be comparable too, since a single proven host may be the only one of its
-kind."""
+"""Number of hosts with a verified upload at which hosts that cannot be compared are refused. With one it would be too
+early: it may be the only host with the server's backend."""
 _LATELY = 100
-"""Number of last uploads that shares are computed over; their hosts are those at work."""
+"""Number of last uploads from which shares are computed; the hosts of these uploads count as being at work."""
 _SHARE = 0.2
 """Share of recent uploads that one host may have in weights and medians while unverified, so that it never
 dominates."""
@@ -58,8 +58,8 @@ LEAST_WEIGHT = 0.05
 NO_MEASURE = 0.999
 """The weight of an upload that is trusted, but not compared with, because its host used up its share of comparisons."""
 _STRIKES = 2.0
-"""Strikes at which a host is out for a while: one refusal because of its form, or two because of content in quick
-succession."""
+"""Strikes at which a host is quarantined: one refusal for an upload's form, or two for its content in quick succession.
+"""
 _STRIKES_OF = {Blame.FORM: _STRIKES, Blame.CONTENT: 1.0}
 _FORGIVEN = 0.8  # below 1, so that old strikes fade
 """Factor on a host's strikes after an upload that counts."""
@@ -71,27 +71,32 @@ _TAKEN_BACK = 0.5
 
 @dataclass
 class HostHistory:
-    """The hosts of a job by its journal: pass each event to `follow` in order, then read."""
+    """The hosts of a job, according to its journal: pass each event to `follow` in order, then read.
+
+    The same events always give the same state, so servers that read the same journal decide alike. Questions about a
+    host that the journal does not name are answered as for a new host, except where `hosts[…]` is read.
+    """
 
     hosts: dict[str, HostRecord] = field(default_factory=dict)
+    """Host's name → its record."""
     updates: int = 0
     """Number of updates applied in the job."""
     _senders: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Workunit that has not ended → its hosts, the last one last, with the Unix time at which it was sent."""
+    """Workunit that has not ended → host → Unix time at which the host got it, in the order of sending."""
     _earlier: dict[str, str] = field(default_factory=dict)
-    """Workunit that was running when a session ended → its host."""
+    """Workunit that was running when an earlier session of the run ended → the last host that got it."""
     _lately: deque[Brought] = field(default_factory=lambda: deque(maxlen=_LATELY))
     """The last uploads."""
     verified: int = 0
-    """Number of uploads that were retrained."""
+    """Number of uploads that were retrained and compared."""
     verified_drawn: int = 0
-    """Number of retrained uploads that were drawn, and not suspected."""
+    """Number of these that were drawn within the budget `trust > verify`, not because they had to be verified."""
     verified_s: float = 0.0
     """Seconds that the server trained for verification."""
     disputed: dict[str, str] = field(default_factory=dict)
-    """Host that is not convicted → the workunit whose upload differs from the server's own training."""
+    """Host whose conviction is due → the workunit whose upload differs from the server's own training."""
     closest: float = inf
-    """The smallest distance of any upload from the server's own training of it."""
+    """The smallest distance of an upload that agreed with the server's own training; infinity before any agreed."""
 
     def follow(self, recorded: Recorded) -> None:
         """Apply the next journal event."""
@@ -143,7 +148,7 @@ class HostHistory:
 
     @property
     def bringing(self) -> int:
-        """The number of hosts with an applied update."""
+        """The number of hosts that had an upload applied."""
         return sum(host.applied > 0 for host in self.hosts.values())
 
     def is_out(self, host: str) -> bool:
@@ -151,7 +156,11 @@ class HostHistory:
         return self._get_record(host).is_out(self.updates)
 
     def weight(self, host: str) -> float:
-        """Return the weight of a host's upload, from 0 to 1. Other uploads are compared only with those of weight 1."""
+        """Return the weight of a host's next upload, from 0 (refused) to 1.
+
+        It falls as the host's unverified uploads use up its share of the last ones. Below 1, other uploads are not
+        compared with it.
+        """
         if self.is_out(host):
             return 0.0
         of_it, share = self._of(host), self._share
@@ -161,7 +170,11 @@ class HostHistory:
         return min(1.0 if is_measure else NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - unverified))
 
     def has_room(self, host: str) -> bool:
-        """Return whether a host may upload now: within its share until one upload is proven, never if none can be."""
+        """Return whether one more upload of a host may be applied now.
+
+        Until one of its uploads was verified, a host is limited to little more than an equal share of the updates, and
+        all newcomers together to one share. A host whose uploads cannot be verified has no room once others were.
+        """
         if self._may_be_anything(host):
             return False
         record = self.hosts.get(host)
@@ -175,12 +188,12 @@ class HostHistory:
         return record.applied < max(_BEFORE_A_CHECK, 1 + _FASTER * self.updates / hosts)
 
     def may_bring_part(self, host: str) -> bool:
-        """Return whether a partial upload of this host counts: it may have no more of them than whole ones."""
+        """Return whether a partial upload of this host counts: fewer than half of its applied uploads were partial."""
         record = self._get_record(host)
         return 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
-        """Return for how many seconds a host has had a workunit, or None if the host got it in an earlier session.
+        """Return for how many seconds a host has had a workunit, or None if it got it before the run was last paused.
 
         A host may upload before the journal records that it got the workunit: then the answer is 0.
         """
@@ -191,7 +204,7 @@ class HostHistory:
 
     @property
     def usual_fraction(self) -> float:
-        """The usual fraction of a subtask in recent uploads."""
+        """The median fraction of a subtask that recent uploads had trained, weighted by samples; 0 without uploads."""
         return usual_fraction(self._lately)
 
     @property
@@ -209,7 +222,7 @@ class HostHistory:
         return self._recent_hosts.union(*self._senders.values())
 
     def is_proven(self, host: str) -> bool:
-        """Return whether an upload of a host was verified and found good."""
+        """Return whether at least one upload of a host agreed with the server's own training."""
         return self._get_record(host).verified > 0
 
     def is_known(self, host: str) -> bool:
@@ -221,12 +234,20 @@ class HostHistory:
         return self._get_record(host).is_incomparable
 
     def is_vouched(self, host: str, version: int) -> bool:
-        """Return whether a verified upload vouches for an update of a host."""
+        """Return whether an update of a host counts as verified: an upload drawn at this version or later agreed.
+
+        Args:
+            host: The host, which is not banned; otherwise the answer is False.
+            version: The version that the update made.
+        """
         record = self.hosts.get(host)
         return record is not None and not record.convicted and version <= record.vouched
 
     def must_be_verified(self, host: str) -> bool:
-        """Return whether the next upload of a host must be verified without a draw."""
+        """Return whether to verify the next upload of a host even beyond the budget: it is unproven, or was refused.
+
+        The host must be in `hosts`.
+        """
         record = self.hosts[host]
         if record.convicted or record.is_incomparable or host in self.disputed:
             return False
@@ -234,12 +255,16 @@ class HostHistory:
 
     @property
     def sleepers(self) -> int:
-        """The number of hosts that lied after an honest upload, because other hosts may do the same."""
+        """The number of hosts that were convicted although an earlier upload agreed; more verification is then due."""
         return sum(record.suspected > 0 and record.verified > 0 for record in self.hosts.values())
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The convictions due: of liars, and of hosts whose uploads cannot be compared and so may be anything."""
+        """The convictions to record now, empty before any host is proven.
+
+        Convicted are hosts with an upload that differs from the server's own training, and, once two hosts are proven,
+        hosts whose uploads cannot be compared.
+        """
         if not self._proven:
             return []
         found = [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
@@ -248,9 +273,11 @@ class HostHistory:
 
     @property
     def _proven(self) -> int:
+        """The number of hosts with an upload that agreed with the server's own training."""
         return sum(map(self.is_proven, self.hosts))
 
     def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:
+        """Return the event that convicts a host: its unverified uploads of enough weight are removed, all reissued."""
         versions = tuple(one.version for one in host.unverified if one.weight >= _TAKEN_BACK)
         again = tuple(one.workunit for one in host.unverified if not one.is_part)
         return HostConvicted(host.name, workunit, versions, again, for_good=host.suspected > 0)
@@ -272,20 +299,22 @@ class HostHistory:
         return None if record.pace is None or record.applied < KNOWN_AFTER else samples * exp(record.pace)
 
     def samples_per_s(self, host: str) -> float | None:
-        """Return the recent speed of a host, or None if it is unknown."""
+        """Return the recent speed of a host that is in `hosts`, a moving average, or None if unknown."""
         pace = self.hosts[host].pace
         return None if pace is None else exp(-pace)
 
     def state(self, host: str) -> HostState:
-        """Return the trust in a host."""
+        """Return the state of a host that is in `hosts`."""
         return self.hosts[host].state(self.updates)
 
     # -- following
 
     def _host(self, name: str) -> HostRecord:
+        """Return the record of a host, adding a new one to `hosts` if needed."""
         return self.hosts.setdefault(name, self._get_record(name))
 
     def _apply(self, event: UpdateApplied, time_s: float) -> None:
+        """Count an applied upload for its host; one without a known host only counts as an update."""
         self.updates += 1
         name = event.host or self.sender(event.workunit)
         sent = self._forget(event.workunit)
@@ -330,7 +359,7 @@ class HostHistory:
         self._forget(event.workunit)
 
     def _drop(self, event: RolledBack) -> None:
-        """Forget uploads that a rollback dropped together with a convicted host's; they are reissued."""
+        """Forget uploads of all hosts that a rollback dropped: their subtasks are reissued, so nothing is to verify."""
         for host in self.hosts.values():
             host.unverified = deque((one for one in host.unverified if one.version not in event.dropped), KEPT_OF_ONE)
 
@@ -354,19 +383,21 @@ class HostHistory:
         return self.is_incomparable(host) and self._proven >= _ENOUGH_PROVEN
 
     def _strike(self, host: HostRecord, strikes: float) -> None:
+        """Add strikes to a host, and quarantine it at _STRIKES, unless too many hosts would then be out."""
         host.strikes += strikes
         if strikes and host.strikes >= _STRIKES and self._may_quarantine(host):
             self._quarantine(host)
 
     def _quarantine(self, host: HostRecord) -> None:
+        """Refuse a host's uploads for a number of updates that doubles each time."""
         host.strikes = _STRIKES / 2
         host.quarantines += 1
         host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** min(host.quarantines - 1, 20)
 
     def _may_quarantine(self, host: HostRecord) -> bool:
-        """Return whether at most half of the hosts would then be out; otherwise the job would stall.
+        """Return whether at most half of the hosts at work would be out, with this one; with more the job would stall.
 
-        A host that is out stays so.
+        Return False for a host that is already out.
         """
         if self.is_out(host.name):
             return False
@@ -375,6 +406,7 @@ class HostHistory:
         return 2 * (len(out) + 1) <= len(there | out | {host.name})
 
     def _verify(self, event: UploadVerified) -> None:
+        """Apply the verdict on an upload: it makes its host proven, disputed, or incomparable."""
         host = self._host(event.host)
         if not event.is_comparable:
             host.is_incomparable = True

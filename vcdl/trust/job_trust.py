@@ -1,4 +1,4 @@
-"""Track a job's trust in its clients from its events, and decide when to roll back, take back or retrain.
+"""Track a job's trust in its clients from its events, and decide when to roll back or remove a host's uploads.
 
 A pure state machine: its state depends on the journal's events only, and is stored with the rest of the job's state.
 One class serves both kinds of trust, and `plan` says which. If all clients are the submitter's own, it records nothing
@@ -33,7 +33,7 @@ class RollBack:
 
 @dataclass(frozen=True)
 class TakeBack:
-    """Roll back to `to`, and fold all later updates again except those of a convicted host."""
+    """Roll back to version `to`, and apply all later updates again except those of a convicted host."""
 
     host: str
     versions: tuple[int, ...]
@@ -83,11 +83,22 @@ class JobTrust:
 
     @classmethod
     def of(cls, plan: TrustPlan, shards: int, monitor: Monitor | None) -> Self:
-        """Return the state before the first event."""
+        """Return the state of a job before its first event.
+
+        Args:
+            plan: The settings of trust.
+            shards: Number of the job's shards.
+            monitor: The metric by which a collapse is detected, or None if the first evaluation decides.
+        """
         return cls(plan, CollapseWatch(shards, monitor))
 
     def follow(self, recorded: Recorded, open_workunits: Container[str]) -> None:
-        """Apply the next journal event."""
+        """Apply the next journal event.
+
+        Args:
+            recorded: The event.
+            open_workunits: The names of the workunits that had not ended before it.
+        """
         event = recorded.event
         match event:
             # Ignore a workunit that has ended, because its sender would never be forgotten.
@@ -110,8 +121,8 @@ class JobTrust:
             self.watch.follow(event)
 
     def forget_closed(self, open_workunits: Collection[str]) -> None:
-        """Not with each event: so the pass over all senders costs a constant time for each event on average."""
-        # Now and then and not with each event: the pass over all senders then costs a constant time for an event.
+        """Forget the hosts of workunits that are not in `open_workunits`, once they are more than half of all."""
+        # A pass over all senders with each event would be slow. At this threshold it costs constant time per event.
         if len(self.senders) > 2 * len(open_workunits) + 16:
             self.senders = {workunit: host for workunit, host in self.senders.items() if workunit in open_workunits}
 
@@ -130,21 +141,26 @@ class JobTrust:
         return not self.plan.tells_hosts_apart or who in self.known
 
     def are_all(self, hosts: Collection[str], open_workunits: Container[str]) -> bool:
-        """Return whether no other hosts have an open workunit or an applied update."""
+        """Return whether `hosts` are all hosts that have an open workunit or an applied update.
+
+        Args:
+            hosts: Names of hosts.
+            open_workunits: The names of the workunits that have not ended.
+        """
         at_work = (host for workunit, host in self.senders.items() if workunit in open_workunits)
         return all(host in hosts for host in (*at_work, *self.known))
 
     def tries_allowed(self, tries: int) -> float:
-        """Return how many failures of a subtask end the job; infinity if the server then trains it itself."""
+        """Return how many failures of a subtask end the job: `tries`, or infinity if the server then trains it."""
         return math.inf if self.plan.verifies else tries
 
     # -- versions
 
     def due(self, covered: int) -> RollBack | TakeBack | None:
-        """Return the rollback that is due, if any.
+        """Return the rollback that is due, or None; a collapse comes before a convicted host.
 
         Args:
-            covered: The version from which updates can be applied again.
+            covered: The version after which all uploads are kept, so that they can be applied again.
         """
         if self.watch.collapse is not None:
             return RollBack(self.watch.collapse)
@@ -155,23 +171,26 @@ class JobTrust:
         return None
 
     def covered(self, last_end: int, covered: int) -> int:
-        """Return the version from which updates can be applied again.
+        """Return the version after which uploads must be kept, so that they can be applied again.
 
         Args:
-            last_end: The version at the end of the last closed epoch.
-            covered: The previous answer.
+            last_end: The version at the end of the last closed epoch: the answer if the job never rolls back.
+            covered: The previous answer, below which a new one never falls if the job may roll back.
         """
         return max(covered, self.watch.covered) if self.plan.rolls_back else last_end
 
     @property
     def to_keep(self) -> Collection[int]:
-        """The versions that the job may go back to."""
+        """The versions whose snapshots a rollback may need, ascending; empty if the job never rolls back."""
         return self.watch.to_keep if self.plan.rolls_back else ()
 
     def wants_measure_of(self, version: int) -> bool:
-        """Return whether the newest version must also be measured, to distinguish a collapse from a fluctuation."""
+        """Return whether to evaluate the newest version too: a recent score was bad, from a collapse or by chance."""
         return self.watch.wants_measure_of(version)
 
     def is_verified(self, version: int) -> bool:
-        """Return whether the last epoch's uploads were verified, too, because a liar may have waited for them."""
+        """Return whether the verification before the job's end is over for `version`, or not needed.
+
+        Until then the job must not end: a liar may have waited for the last uploads.
+        """
         return not self.plan.verifies or self.verified >= version

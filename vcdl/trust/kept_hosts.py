@@ -12,17 +12,18 @@ from vcdl.trust.hosts import HostHistory
 
 
 def hosts_of(journal: Journal, *, without: int | None = None) -> KeptState[HostHistory]:
-    """Return the state of a job's hosts before any event is read.
+    """Return the history of a job's hosts before any event is applied; call `load` or `advance` next.
 
     Args:
         journal: The job's events.
-        without: See KeptState.
+        without: Leave out lists that may have this many elements when loading the stored state (KeptState). Such a
+            state is only for reading.
     """
     return KeptState(journal, "hosts", HostHistory(), code=("trust",), without=without)
 
 
 def load_host_history(journal: Journal) -> KeptState[HostHistory]:
-    """Return the hosts of a job, starting from the cache.
+    """Return the history of a job's hosts as last stored in its journal; `advance` applies the events since.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -31,7 +32,9 @@ def load_host_history(journal: Journal) -> KeptState[HostHistory]:
 
 
 def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """Return the hosts of a job for readers, without the lists of unverified uploads, which take most memory.
+    """Return the history of a job's hosts for displays, without the long lists of unverified uploads.
+
+    If the journal is long and no history is stored yet, one with all lists is computed and stored in the journal first.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -45,7 +48,9 @@ def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
 
 
 def read_hosts(folder: RunFolder) -> HostHistory:
-    """Read the hosts of a run, running or not, without changing its journal.
+    """Return the history of a run's hosts up to its last event; empty if the run has no journal.
+
+    The run may be running. Events are not changed, but the history is stored in the journal for later readers.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -64,15 +69,17 @@ def bringing(folder: RunFolder) -> int:
 
 
 class ShownTrust(NamedTuple):
-    """The trust in a host for displays, or None if hosts are not judged because all are the submitter's own."""
+    """The trust in a host for displays. All fields are None if hosts are not judged, as all are the submitter's own."""
 
     state: HostState | None = None
     weight: float | None = None
+    """The weight of its next upload, from 0 to 1."""
     verified: int | None = None
+    """Number of its uploads that agreed with the server's own training."""
 
     @classmethod
     def of(cls, job: Job, hosts: HostHistory, host: str) -> Self:
-        """Return the trust of a job in one of its hosts."""
+        """Return what to show about a host; `hosts` must contain it."""
         if not job.is_for_strangers:
             return cls()
         return cls(hosts.state(host), hosts.weight(host), hosts.hosts[host].verified)
@@ -84,7 +91,7 @@ class ShownTrust(NamedTuple):
 
 
 def hosts_out(job: Job, folder: RunFolder) -> frozenset[str]:
-    """Return the hosts of a run whose uploads are refused now.
+    """Return the names of the hosts whose uploads a run refuses now; empty if all are the submitter's own.
 
     Raises:
         JournalError: The journal cannot be read.

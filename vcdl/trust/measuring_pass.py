@@ -1,4 +1,4 @@
-"""The first pass over a stranger's upload: all of it is measured before any of it is folded."""
+"""The first pass over a stranger's upload: all of it is measured before any of it is applied."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ honest part can look shorter than a whole subtask, but never longer."""
 
 
 class MeasuringPass:
-    """Measures the step of one upload block by block, and limits it."""
+    """Measures the step of one upload block by block, judges it, and limits it (`Measurement`)."""
 
     cosine: float | None = None
     reference_cosine: float | None = None
@@ -32,7 +32,7 @@ class MeasuringPass:
             bounds: The bounds of the job.
             facts: The facts about the upload.
             reference: The server's own step, to compare with.
-            steps: Judges the step, or None if it has been accepted before.
+            steps: The check that may refuse the step, or None if the upload was accepted before.
         """
         self._bounds = bounds
         self._facts = facts

@@ -34,14 +34,25 @@ class OwnStep:
     """Version 0, shape (n,): the initial weights with their moments; moments of zeros would have another scale than the
     clients'."""
     lengths: tuple[float, ...]
-    """The row of the table of lengths (vcdl.trust.bounds), at the job's peak rate, or empty if steps are not bounded.
-    """
+    """The first row of the table of step_norms (vcdl.trust.bounds), as at the job's peak rate; empty if not bounded."""
 
 
 def first_step(
     job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: Callable[[], "Samples"], rate: float
 ) -> OwnStep:
-    """Return the server's own first step, or only the initial weights if clients are the submitter's own."""
+    """Train the server's own first step. If clients are the submitter's own, only return the initial weights.
+
+    Args:
+        job: The job's settings.
+        trainer: The model.
+        initial: Weights with fresh moments, shape (n,).
+        samples: Samples of a subtask.
+        held_out: Loads the samples to train on; called only if needed.
+        rate: The highest factor on the peak rate that a workunit may get.
+
+    Raises:
+        JobError: The training diverges.
+    """
     return (
         _train_subtask(job, trainer, initial, samples, held_out(), rate)
         if job.is_for_strangers

@@ -11,7 +11,7 @@ from vcdl.wire.weights import Layout, Vector, WeightsFile, open_weights
 
 
 class Reference:
-    """One reference update, read in blocks."""
+    """One reference update, read in blocks: from memory if it is small, otherwise from its file."""
 
     def __init__(self, layout: Layout, whole: Vector | None, file: WeightsFile | None) -> None:
         self._layout = layout
@@ -19,7 +19,7 @@ class Reference:
         self._file = file
 
     def block(self, begin: int, size: int) -> Vector:
-        """Return `size` numbers from `begin` on; those of statistics are undefined.
+        """Return `size` numbers from number `begin` on. Only those of trained weights are defined.
 
         Raises:
             FileUnavailable: The file cannot be read now.
@@ -38,7 +38,7 @@ class Reference:
 
 
 class ReferenceFile:
-    """The file into which the evaluator writes the newest reference update."""
+    """Reads the file into which the evaluator writes the newest reference update; a small one is kept in memory."""
 
     def __init__(self, path: Path, layout: Layout) -> None:
         self._path = path
@@ -48,7 +48,9 @@ class ReferenceFile:
         """Identity of the last file that was checked as a whole."""
 
     def open(self, opened: ExitStack) -> Reference:
-        """Return the newest reference, which stays unchanged until `opened` is closed.
+        """Return the newest reference update, which stays unchanged until `opened` is closed.
+
+        `opened` receives its file.
 
         Raises:
             FileUnavailable: There is none yet, or it cannot be read now.

@@ -17,7 +17,7 @@ from vcdl.wire.weights import Vector
 
 
 class ReferenceUpdate:
-    """Makes the reference updates of one run.
+    """Trains the reference updates of one run, and writes each to the run's folder.
 
     It trains as a client does: the same optimizer, batch size and learning rate, on as many samples as a shard has. A
     few plain gradient steps would not suffice: late in training, and with a client's high learning rate, their
@@ -47,16 +47,20 @@ class ReferenceUpdate:
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
 
     def leave(self, version: int, vector: Vector) -> None:
-        """Write the reference update of a version of the weights, given as shape (n,).
+        """Train from a version of the weights, and replace the run's reference update by the resulting step.
 
-        It is one pass over the samples, with the rate of a workunit that is created now.
+        The training is one pass over the samples, at the learning rate of a workunit that is created now.
+
+        Args:
+            version: The version.
+            vector: Its weights, shape (n,).
 
         Raises:
             RunFolderError: The file cannot be written.
         """
         context = self._history.creation_context()
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data
-        # Versions may be more than subtasks: retries after a rollback make further ones.
+        # Retries after a rollback make more versions than there are subtasks, for which the schedule has no rate.
         place = min(version, job.subtasks - 1)
         part = self._rate.at(place, job.subtasks, context.active_clients, context.open)
         batch_size = self._training.batch_size

@@ -18,7 +18,7 @@ spend more time on checkpoints."""
 
 
 class Slice:
-    """A supervisor that stops its task after some seconds, or never with `math.inf`."""
+    """A supervisor that asks its task to quit after `slice_s` seconds; never with `math.inf`."""
 
     def __init__(self, slice_s: float) -> None:
         self._until_s = time.monotonic() + slice_s
@@ -38,11 +38,14 @@ class Retraining:
     """Retrains one subtask after another, in slots of a folder that nothing else uses."""
 
     folder: Path
+    """Contains the slots; created when needed, removed by `clear`."""
     trainers: TrainerCache = field(default_factory=TrainerCache)
     slice_s: float = _SLICE_S
 
     def update(self, slot_name: str, staged: Staged, samples: int | None = None) -> Path | None:
-        """Train a subtask for a time slice; return its update, or None if it is not finished: then call again.
+        """Train a subtask for a time slice, and return the path of its update, or None if it needs further slices.
+
+        The slot then has a checkpoint, from which the next call continues.
 
         Args:
             slot_name: The slot's name; a slot with a checkpoint is continued.
@@ -63,12 +66,12 @@ class Retraining:
         return slot / OUTPUT_FILE if outcome is Outcome.DONE else None
 
     def clear(self) -> None:
-        """Remove the slots of the last subtask."""
+        """Remove all slots with their checkpoints and updates."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def lay_out(slot: Path, staged: Staged) -> None:
-    """Create a slot with a subtask's files.
+    """Create a slot with a subtask's files: texts are written, inputs are linked by symbolic links.
 
     Raises:
         OSError: It cannot be written.

@@ -36,16 +36,15 @@ class Step:
     """The measures of an upload's step C − B, over the trained weights."""
 
     length: float
-    """‖C − B‖ at the job's peak learning rate."""
+    """‖C − B‖ of the trained weights, scaled to the job's peak learning rate."""
     usual: float
-    """The median length of the last steps."""
+    """The median length of the last steps; 0 before there are any."""
     furthest: float
     """The largest ratio of a trained variable's step to its usual length."""
     cosine: float | None
-    """Cosine of the folded step with W − B, the movement by others in the meantime, or None if there was none."""
+    """Cosine of the applied step with W − B, the movement by others in the meantime, or None if there was none."""
     reference: float | None
-    """Cosine of the folded step with the server's own step on held-out data, or None if there is none to compare with.
-    """
+    """Cosine of the applied step with the server's own step on held-out data, or None without such a step."""
 
 
 def _no_cosines() -> deque[float]:
@@ -65,7 +64,7 @@ class StepCheck:
     _references: deque[float] = field(default_factory=_no_cosines)
 
     def judge(self, step: Step) -> None:
-        """Refuse a step that no honest client makes.
+        """Raise Refused for a step that no honest client makes. A step that is not finite passes: it is refused later.
 
         Raises:
             Refused: The step is too long, or against the other clients.
@@ -97,7 +96,11 @@ class StepCheck:
             )
 
     def recall(self, newest_first: Iterable[tuple[float | None, float | None]]) -> None:
-        """Load the cosines of steps that were applied before, newest first; stop once enough are read."""
+        """Replace the remembered cosines by those of earlier applied steps; stop reading once there are enough.
+
+        Args:
+            newest_first: The cosine with the other clients, and that with the server's step, of each applied step.
+        """
         self._cosines.clear()
         self._references.clear()
         for cosine, reference in newest_first:
@@ -109,7 +112,7 @@ class StepCheck:
                 return
 
     def accept(self, cosine: float | None, reference: float | None) -> None:
-        """Add the cosines of an applied step to those that later ones are compared with."""
+        """Remember the cosines of an applied step, with which later steps are compared. None is not remembered."""
         if cosine is not None:
             self._cosines.append(cosine)
         if reference is not None:
@@ -117,12 +120,15 @@ class StepCheck:
 
 
 def _least(known: deque[float]) -> float:
-    """Return the cosine below which a step is against a direction."""
+    """Return the cosine below which a step is against a direction, given the cosines of accepted steps."""
     return -_AGAINST * _usual(known)
 
 
 def _least_alone(known: deque[float]) -> float:
-    """Return the limit if only one direction is known: honest cosines scatter, late in a job around zero."""
+    """Return the limit of `_least` for steps with only one known direction.
+
+    It lies lower by the scatter of honest cosines, which late in a job are around zero.
+    """
     if len(known) < _ENOUGH:
         return _least(known)
     middle = median(known)
@@ -131,4 +137,5 @@ def _least_alone(known: deque[float]) -> float:
 
 
 def _usual(known: deque[float]) -> float:
+    """Return the median cosine of accepted steps, at least _LEAST_USUAL; with few steps an assumed one."""
     return max(_LEAST_USUAL, median(known)) if len(known) >= _ENOUGH else _USUAL_COSINE

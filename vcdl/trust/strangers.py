@@ -36,7 +36,7 @@ every second subtask would be reissued for hosts whose speeds differ by 16."""
 
 
 class Strangers:
-    """The trust in the hosts of one run, according to the journal as far as it was read."""
+    """Decides how uploads of strangers count (`Trust`), from the journal as far as `catch_up` has read it."""
 
     def __init__(self, run: Run, journal: Journal) -> None:
         self._job = run.job
@@ -91,8 +91,9 @@ class Strangers:
     def may_be_doubted(self, host: str, attempt: int) -> bool:
         """Return whether a suspicious upload gets a small weight instead of being refused.
 
-        This applies to a verified host, which will be verified again. It also applies from the third attempt on if the
-        host has a history: a shard on which all honest steps look suspicious must be completed, too.
+        This applies to a host with a verified upload, since the server soon retrains this one, too. From the third
+        attempt on, it also applies to every host that is not new: a shard on which all honest steps look suspicious
+        must be completed, too.
         """
         return self._history.is_proven(host) or (attempt >= _REFUSED_AT_MOST and self._history.is_known(host))
 
@@ -109,10 +110,10 @@ class Strangers:
         ]
 
     def _part(self, workunit: str, host: str, counted: float, now_s: float) -> tuple[bool, bool]:
-        """Return whether an upload leaves part of its subtask to be reissued, and whether it came too early.
+        """Return whether an upload leaves a part of its subtask to be reissued, and whether it came too early.
 
-        It is too early if its host had the workunit for less than half of its time, or if it is a part and the host's
-        last part came less than half of a workunit's time before.
+        It came too early if its host had the workunit for less than half of a subtask's time (`target_s`), or if it is
+        a part and the host's last part came less than that before.
         """
         target_s, history = self._job.training.target_s, self._history
         if counted >= 1.0:
@@ -161,14 +162,14 @@ class Strangers:
 
 
 def trust_of(run: Run, journal: Journal) -> Trust:
-    """Return the trust in the clients of a run."""
+    """Return what decides on a run's uploads: `Strangers`, or `Own` if all clients are the submitter's."""
     if run.job.is_for_strangers:
         return Strangers(run, journal)
     return Own(ends_by_time=run.job.training.target_s is not None)
 
 
 def refolded(run: Run) -> Measuring:
-    """Return the function that measures the accepted uploads of a run when they are folded again."""
+    """Return the function that measures uploads when they are applied again: it limits steps, but never refuses."""
     # No StepCheck: these uploads were applied before, and another verdict would change the weights.
     bounds = Bounds.of(run)
     return lambda facts, opened: None if bounds is None else MeasuringPass(bounds, facts)

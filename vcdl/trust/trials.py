@@ -5,8 +5,9 @@ under a new name each time. After `grid > tries` failures the server trains the 
 separate attempt. The update waits in the run's folder, from where a parameter server applies it like a client's. If the
 server fails as well, the shard or the model is at fault, and the job ends.
 
-It can be killed at any moment: the journal contains the attempt, and the slot its checkpoint. Only the count of
-failures starts over. An update that two servers find is applied once, because its subtask is the key.
+The process can be killed at any moment: the journal contains the attempt, and the next process trains it again from its
+start. Only the count of failures starts again at zero. An update that two parameter servers find is applied once,
+because its subtask is the key.
 """
 
 import logging
@@ -30,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class Trials:
-    """The subtasks of one run that are tried on the server."""
+    """Trains on the server the subtasks of one run that failed `grid > tries` times, one at a time.
+
+    Pass each journal event to `follow`, call `next_event` repeatedly, and record the events that it returns.
+    """
 
     def __init__(self, run: Run, history: JobHistory, retraining: Retraining) -> None:
         self._run = run
@@ -43,7 +47,7 @@ class Trials:
         self._begun_s = 0.0
 
     def follow(self, event: Event) -> None:
-        """Count the failures at each subtask."""
+        """Apply the next journal event: count the failures of each subtask. Refusals of a host as such do not count."""
         match event:
             case UpdateApplied():
                 # This is a Counter: `del` of a missing key is no error.
@@ -61,12 +65,14 @@ class Trials:
         return self._begun is not None
 
     def next_event(self) -> WorkunitCreated | SubtaskTried | None:
-        """Start a subtask, or continue one for a time slice; return None if there is nothing to record.
+        """Announce an attempt, or train it for a time slice; return the event to record, or None.
+
+        None means that an attempt needs further slices (`is_busy`), or that no subtask has failed often enough.
 
         Raises:
             Unavailable: A resource is missing now; the next call continues from the checkpoint.
         """
-        # Look in the journal and not in memory: an attempt that a killed process had announced is continued first.
+        # Look in the journal and not in memory, so that an attempt announced by a killed process is trained first.
         own = next(filter(self._is_to_train, self._history.created), None)
         if own != self._begun:  # a host was faster, or an earlier process started it
             self._retraining.clear()
@@ -74,22 +80,32 @@ class Trials:
         return self._attempt() if own is None else self._train_slice(own, self._history.created[own])
 
     def _is_to_train(self, workunit: str) -> bool:
+        """Return whether a workunit is an attempt by the server whose update does not exist yet."""
         return WorkunitName.parse(workunit).is_own and not self._run.folder.own_upload(workunit).exists()
 
     def _attempt(self) -> WorkunitCreated | None:
-        """Announce an attempt by the server, so that the weights it starts from are kept until its end."""
+        """Return the event that announces an attempt at a subtask that failed too often, or None if there is none.
+
+        Its count of failures starts again at zero. Once announced, the weights that the attempt starts from are kept.
+        """
         allowed = self._run.job.grid.tries
         if not any(times >= allowed for times in self._failures.values()):
             return None
         for workunit, created in self._history.created.items():
-            name = WorkunitName.parse(workunit)  # one of its own may be trained already, and wait to be folded
+            name = WorkunitName.parse(workunit)  # the server's own attempt may be finished, and wait to be applied
             if not name.is_own and self._failures[name.epoch, name.shard] >= allowed:
                 del self._failures[name.epoch, name.shard]
                 return structs.replace(created, workunit=str(replace(name, attempt=name.own_attempt)))
         return None
 
     def _train_slice(self, workunit: str, created: WorkunitCreated) -> SubtaskTried | None:
-        """Train for a time slice; return the attempt's event with the reason of a failure, or None if unfinished."""
+        """Train for a time slice; return None if more are needed, otherwise the event that ends the attempt.
+
+        A finished update is moved to the run's folder. After a failure, the event contains its reason.
+
+        Raises:
+            Unavailable: A resource is missing now; the next call continues from the checkpoint.
+        """
         folder, error = self._run.folder, ""
         try:
             subtask = stage(self._run, WorkunitName.parse(workunit), created.rate, created.begins)
@@ -113,5 +129,6 @@ class Trials:
 
 
 def _subtask(workunit: str) -> tuple[int, int]:
+    """Return the epoch and the shard of a workunit."""
     name = WorkunitName.parse(workunit)
     return name.epoch, name.shard

@@ -64,13 +64,13 @@ _OTHER_RATE = 1.0001  # a fourth digit of the rate moves a training about as far
 _FARTHEST = 1e9
 """Distance that stands for infinity, because JSON cannot contain that."""
 _AFTER_A_SLEEPER = 3
-"""Additional uploads drawn for each honest host that turned to lies and each fall of the job's score."""
+"""Uploads drawn beyond the budget for each host that lied after an honest upload, and each fall of the job's score."""
 _FALL = 0.1
 """Fraction of its best value by which a job's score must fall to count as a fall; smaller changes may be noise."""
 _FIRST = 3.0
-"""Weight in the draw of a host's uploads while none has agreed, so that newcomers are verified first."""
+"""Factor on the weight of a host's uploads in the draw while none has agreed, so that newcomers are verified first."""
 _NEWEST = 3
-"""Number of a host's last uploads from which one is drawn, because a host that turned to lies made those last."""
+"""Number of a host's last uploads from which one is drawn: if a host begins to lie, its last uploads are the lies."""
 _AT_THE_END, _TIME_AT_THE_END = 3, 0.1
 """Uploads that are drawn at least before the job ends, and the part of the job's time during which more are drawn. No
 client works meanwhile. Three are enough to find a liar among ten hosts that waited for the last tenth of a short job.
@@ -85,12 +85,17 @@ class _Check:
     update: UpdateApplied
     staged: Staged
     up_to: int
-    """The newest version when the upload was drawn."""
+    """The newest version when the upload was drawn. If it agrees, the host's uploads up to here count as verified."""
     train_s: float = 0.0
+    """Seconds of training so far."""
 
 
 class Verification:
-    """Retrains uploads of one run to verify them."""
+    """Retrains uploads of one run to verify them, and subtasks that failed too often (`Trials`).
+
+    Pass each journal event to `follow`, call `next_events` repeatedly, and record the events that it returns. All that
+    must survive a kill is in the journal; a retraining that was interrupted starts again.
+    """
 
     def __init__(
         self,
@@ -108,8 +113,8 @@ class Verification:
             run: The run.
             journal: Its journal.
             history: The job's history, which the caller keeps up to date.
-            hosts: The hosts of the job; their uploads up to this state are not drawn any more.
-            retraining: The trainer of drawn uploads.
+            hosts: The history of the job's hosts. Uploads whose events it already contains are never drawn.
+            retraining: Trains the drawn uploads; its slots are removed here.
             draws: Whether the model draws random numbers, which differ on another backend.
         """
         import keras
@@ -132,14 +137,13 @@ class Verification:
         self._was_strange = False
         """Whether the last retrained upload looked suspicious."""
         self._has_tried = False
-        """Whether a subtask was tried since an upload was drawn."""
+        """Whether the last turn went to a failed subtask (`Trials`), so that the next one goes to an upload."""
         self._incomparable: dict[str, UploadVerified] = {}
-        """Host → the event to record for its upload by another backend."""
+        """Host whose backend differs from the server's → the event to record for its upload."""
         self._closing: tuple[int, float] | None = None
-        """The number of verified uploads when all epochs were closed, and the seconds spent on them until then, or None
-        before."""
+        """The number of verified uploads when the last epoch closed, and the seconds spent on them; None before."""
         self._ended = -1
-        """The version for which the end was recorded."""
+        """The version for which VerificationEnded was recorded, or -1."""
         self._up = up_encoding(run.transport, run.layout)
         retraining.clear()
 
@@ -161,10 +165,10 @@ class Verification:
                 if host := event.host or self._hosts.sender(event.workunit):
                     self._compare_backends(event, host)
                     self._waiting[event.workunit] = structs.replace(event, host=host)
-                    # The oldest is dropped: its files are the first to be removed.
+                    # Drop the oldest, because its files are deleted first.
                     if len(self._waiting) > _BACKLOG:
                         del self._waiting[next(iter(self._waiting))]
-            # Its host chose how the upload looks, so the verdict is about this upload only.
+            # A host can make any upload look suspicious, so this verdict must not vouch for its other uploads.
             case UploadVerified(was_strange=True):
                 self._waiting.pop(event.workunit, None)
             case UploadVerified():
@@ -185,14 +189,14 @@ class Verification:
         self._kept_hosts.follow(recorded)
 
     def _compare_backends(self, event: UpdateApplied, host: str) -> None:
-        """Record a host whose uploads cannot be compared, from its first such upload on: it may upload anything."""
+        """Prepare the event that marks a host as incomparable, if the model draws random numbers on another backend."""
         if self._draws and event.backend not in ("", self._backend) and not self._hosts.is_incomparable(host):
             _log.info("%s: %s of %s draws other random numbers", self._run.name, event.backend, host)
             of = event.workunit, host, event.version
             self._incomparable[host] = UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False)
 
     def _apply_measure(self, event: VersionEvaluated) -> None:
-        """Apply an evaluation of the job: if the score falls, a host may have turned to lies."""
+        """Count a fall of the job's score, after which more uploads are drawn: a host may be lying now."""
         self._monitor = self._monitor or Monitor.of_first(event)
         score = self._monitor.score(self._monitor.value(event))
         is_low = score < self._best - _FALL * abs(self._best)
@@ -200,7 +204,7 @@ class Verification:
         self._is_low, self._best = is_low, max(self._best, score)
 
     def next_events(self) -> list[Event]:
-        """Continue training for a time slice, and return the events that follow from it.
+        """Record what is due, or train for a time slice; return the events to record, which may be none.
 
         Raises:
             Unavailable: A resource is missing now; call again.
@@ -213,7 +217,8 @@ class Verification:
             told, self._incomparable = self._incomparable, {}
             return list(told.values())
         if self._check is None and self._has_tried and not self._trials.is_busy:
-            self._check = self._draw_check()  # in turn: garbage under new names must not use up all the time
+            # Alternate: garbage under new names must not use up all the time.
+            self._check = self._draw_check()
         if self._check is None:
             tried = self._trials.next_event()
             if tried is not None or self._trials.is_busy:
@@ -244,17 +249,21 @@ class Verification:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being trained."""
+        """Whether an upload or a failed subtask is partly trained, so that `next_events` should be called soon."""
         return self._check is not None or self._trials.is_busy
 
     def _end(self, check: _Check) -> None:
+        """Forget an upload that was retrained, or that cannot be, and remove its slots."""
         self._was_strange = check.update.trust < LEAST_WEIGHT
         self._waiting.pop(check.update.workunit, None)
         self._retraining.clear()
         self._check = None
 
     def _end_of_verification(self) -> list[Event]:
-        """Return the event that no further upload will be drawn, once all epochs are closed and it is due."""
+        """Return VerificationEnded for the newest version if all epochs are closed, once per version; else nothing.
+
+        Call it only if no upload is left to draw. The job waits for this event before it ends.
+        """
         version = self._history.version
         if not self._is_closing or version <= self._ended:
             return []
@@ -263,6 +272,7 @@ class Verification:
 
     @property
     def _is_closing(self) -> bool:
+        """Whether all epochs of the job are closed."""
         return len(self._history.closed) >= self._run.job.stop.epochs
 
     @property
@@ -277,7 +287,11 @@ class Verification:
         return hosts.verified - verified < _AT_THE_END or is_early
 
     def _draw_check(self) -> _Check | None:
-        """Return the next upload to retrain, or None if there is none or the job's uploads are not verified."""
+        """Draw the next upload and prepare its retraining, skipping uploads whose files are gone; None without one.
+
+        Raises:
+            Unavailable: A resource is missing now.
+        """
         while self._share > 0 and (update := self._next()) is not None:
             try:
                 return self._check_of(update)
@@ -288,7 +302,7 @@ class Verification:
         return None
 
     def _next(self) -> UpdateApplied | None:
-        """Return the next upload to draw, of the host with most unverified ones; hosts that agreed come later."""
+        """Return the next upload to retrain, alternately a suspicious one and an ordinary one; None without any."""
         waiting = [one for one in self._waiting.values() if one.host not in self._hosts.disputed]
         strange = [one for one in waiting if one.trust < LEAST_WEIGHT]
         usual = self._next_usual([one for one in waiting if one.trust >= LEAST_WEIGHT])
@@ -298,11 +312,19 @@ class Verification:
         return strange[-1] if strange and is_turn else usual
 
     def _next_usual(self, waiting: list[UpdateApplied]) -> UpdateApplied | None:
-        """Return the next of the uploads that look like others."""
+        """Return the next upload among those that look like others, or None if none is due.
+
+        It is one of the newest of the host with the most unverified weight, chosen by a secret. Beyond the budget
+        (`trust > verify`), only hosts that must be verified are considered.
+
+        Args:
+            waiting: Uploads that may be drawn, oldest first.
+        """
         hosts = self._hosts
         urgent = [one for one in waiting if hosts.must_be_verified(one.host)]
         if urgent and math.isinf(hosts.closest):
-            # No host is convicted before one agrees; the first uploads may all be lies, and agree with each other.
+            # No host is convicted before one agrees, and the first uploads may all be lies that agree with each other.
+            # So begin with the one most like the server's own step.
             return max(urgent, key=lambda one: one.reference_cosine or 0.0)
         turned = hosts.sleepers + self._falls
         if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned or self._draws_at_the_end:
@@ -334,7 +356,8 @@ class Verification:
         if self._draws and header.backend != self._backend:
             raise WorkunitError(f"{header.backend} draws other random numbers than {self._backend}")
         created = self._journal.find(WorkunitCreated.key_of(update.workunit))
-        # The announcement also has `begins`, without which a subtask that ends by time would train other samples.
+        # Prefer the event of creation: it has `begins`, without which a subtask that ends by time would train on other
+        # samples.
         if created and isinstance(created.event, WorkunitCreated):
             rate, begins = created.event.rate, created.event.begins
         else:
@@ -346,7 +369,10 @@ class Verification:
         )
 
     def _verify(self, check: _Check) -> UploadVerified | None:
-        """Return the verdict of retraining an upload, or None if there is more to train.
+        """Retrain an upload for a time slice; return the verdict, or None if more slices are needed.
+
+        An upload that differs by more than rounding is compared with a second retraining at a slightly different
+        learning rate, which shows how far the training amplifies rounding.
 
         Raises:
             VcdlError: The upload cannot be retrained.
@@ -370,6 +396,7 @@ class Verification:
         return UploadVerified(*of, most, agrees, check.train_s, was_strange=update.trust < LEAST_WEIGHT)
 
     def _retrain(self, slot: str, check: _Check, what: Staged) -> Path | None:
+        """Train a time slice in a slot, and add its seconds to `check`; return the update's path, or None."""
         begun_s = time.monotonic()
         try:
             return self._retraining.update(slot, what, check.update.samples)
@@ -378,20 +405,25 @@ class Verification:
 
 
 def _agreement(update: UpdateApplied) -> float:
-    """Return how well a step agrees with those of other hosts and with the server's own."""
+    """Return the smaller of a step's cosines with other hosts' steps and with the server's own; 0 without any."""
     return min((one for one in (update.cosine, update.reference_cosine) if one is not None), default=0.0)
 
 
 def _at_other_rate(of: Staged) -> Staged:
-    """Return a subtask whose learning rate differs in the fourth digit, so that only rounding drives the two apart."""
+    """Return a subtask with a learning rate larger by the factor _OTHER_RATE, a change as small as rounding."""
     training = of.workunit.training
     changed = replace(training, learning_rate=training.learning_rate * _OTHER_RATE)
     return replace(of, workunit=replace(of.workunit, training=changed))
 
 
 def _rank(secret: str, what_for: str, workunit: str) -> bytes:
-    """Return eight pseudo-random bytes to draw a workunit by.
+    """Return eight pseudo-random bytes by which workunits are ordered for a draw.
 
-    No client can predict them, because they depend on a secret.
+    They depend on `secret`, so no client can predict which of its uploads is verified.
+
+    Args:
+        secret: The run's secret.
+        what_for: Name of the draw, so that several draws are independent.
+        workunit: Name of the workunit.
     """
     return hashlib.sha256(f"{secret}\0{what_for}\0{workunit}".encode()).digest()[:8]

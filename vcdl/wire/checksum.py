@@ -36,7 +36,10 @@ class Checksum:
 
 
 def checksum_of(vector: Numbers, begin: int = 0) -> str:
-    """Return the checksum of a vector of shape (n,), as the numbers from `begin` on of a longer one."""
+    """Return the checksum of a vector of shape (n,).
+
+    With `begin`, it is the part that the vector has in the checksum of a longer one, where it starts at that index.
+    """
     checksum = Checksum()
     checksum.add(vector, begin)
     return checksum.text
@@ -44,7 +47,7 @@ def checksum_of(vector: Numbers, begin: int = 0) -> str:
 
 def checksum_in(header: str) -> str:
     """Return the checksum in a file's header; "" for a file without one, such as an upload or a file of format 1."""
-    # Cheaper than parsing, and an upload's header has none.
+    # Search before parsing, because that is faster, and most headers of uploads have no checksum.
     if f'"{_KEY}"' not in header:
         return ""
     try:

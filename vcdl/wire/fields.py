@@ -18,13 +18,18 @@ from vcdl.errors import WorkunitError
 FORMAT = 3
 """Format number of workunit.json and of an update's header; a reader refuses any other."""
 NEWER = types.MappingProxyType({"newer": True})
-"""Metadata of a field added since FORMAT was set. It is written unless it has its default, which is read if it is
-missing."""
+"""Metadata of a field that was added without a new FORMAT. It is written only if it differs from its default, because
+older readers refuse unknown keys; if it is missing, it has its default."""
 _T = TypeVar("_T")
 
 
 def read_object(cls: type[_T], content: str, what: str) -> _T:
-    """Decode the JSON object in a text, after checking its format.
+    """Decode a text with a JSON object into a dataclass, after checking its `format`.
+
+    Args:
+        cls: The dataclass.
+        content: The text.
+        what: Its name in messages.
 
     Raises:
         WorkunitError: It is not such an object.
@@ -43,7 +48,7 @@ def read_object(cls: type[_T], content: str, what: str) -> _T:
 
 
 def to_raw(value: Any) -> Any:
-    """Convert a dataclass to values for JSON.
+    """Return a dataclass as dicts, lists and plain values that JSON can encode; return other values unchanged.
 
     Fields marked NEWER are omitted while they have their default, because older versions do not know them.
     """
@@ -56,7 +61,7 @@ def to_raw(value: Any) -> Any:
 
 
 def positive(raw: Any, key: str) -> int:
-    """Decode a whole number ≥ 1."""
+    """Return a decoded whole number ≥ 1. Raises WorkunitError, which names the field `key`, for anything else."""
     if _count(raw, key) < 1:
         raise expected(key, "a whole number ≥ 1", raw)
     return int(raw)
@@ -64,6 +69,7 @@ def positive(raw: Any, key: str) -> int:
 
 @cache
 def _types(cls: Any) -> Mapping[str, Any]:
+    """Return field's name → its type, for a dataclass."""
     hints = get_type_hints(cls, include_extras=True)
     return {each.name: hints[each.name] for each in fields(cls)}
 
@@ -113,7 +119,7 @@ def _value(kind: Any, raw: Any, key: str) -> Any:
 
 
 def text(raw: Any, key: str) -> str:
-    """Decode a short text that is not empty."""
+    """Return a decoded text of 1 to 300 characters; raise WorkunitError for anything else."""
     if not isinstance(raw, str) or not 0 < len(raw) <= 300:
         raise expected(key, "a short text", raw)
     return raw
@@ -148,7 +154,7 @@ def _object(raw: Any, key: str) -> Mapping[str, Any]:
 
 
 def expected(key: str, what: str, got: Any) -> WorkunitError:
-    """Return the error for a wrong value."""
+    """Return the error for a wrong value of the field `key`: `what` was expected, `got` was found."""
     return WorkunitError(f"{key}: expected {what}, got {str(got)[:100]!r}")
 
 

@@ -29,10 +29,17 @@ def write_frozen(path: Path, vector: Vector) -> Frozen:
 
 
 def read_frozen(path: Path, expected: Frozen | None) -> Vector:
-    """Return the weights, mapped from the file after a check of its SHA-256; shape (n,), or (0,) without a file.
+    """Return the frozen weights, mapped from their file after a check of its SHA-256.
 
     They are mapped, so that a file of some GB is never in memory together with the model: variables are set from its
     pages, which the kernel drops again.
+
+    Args:
+        path: The file.
+        expected: The file's identity, or None if the model has no frozen weights.
+
+    Returns:
+        Shape (n,), or (0,) if `expected` is None.
 
     Raises:
         WeightsFileError: The file is missing or another one.

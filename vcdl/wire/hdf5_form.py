@@ -39,7 +39,7 @@ class Hdf5Dataset:
     """The number type in HDF5's encoding."""
 
     def describe(self, sizes: range) -> str:
-        """Describe the expected dataset for an error message, with the exact number of elements or `at most N`."""
+        """Return a text about the expected file for messages, with the number of elements, or `at most N`."""
         most = sizes.stop - 1
         return f"a plain {self.words.format(most if len(sizes) == 1 else f'at most {most}')}"
 

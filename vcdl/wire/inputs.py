@@ -27,12 +27,17 @@ def pack_inputs(arrays: Mapping[str, Array]) -> Array:
 
 
 def parts_of(x: Array) -> dict[str, Array]:
-    """Return the inputs by name, each of shape (n, …), as views. A single input has the name ""."""
+    """Return input's name → its array of shape (n, …), as views. A single input has the name ""."""
     return {"": x} if x.dtype.names is None else {name: x[name] for name in x.dtype.names}
 
 
 def each(change: Callable[[str, Array], Array], x: Array) -> Array:
-    """Apply a function to each input of some samples, keeping their form; a single input has the name ""."""
+    """Apply a function to each input of some samples, and return the samples in the same form.
+
+    Args:
+        change: Gets an input's name ("" for a single input) and its array, and returns the new array.
+        x: The samples.
+    """
     changed = {name: change(name, part) for name, part in parts_of(x).items()}
     return changed[""] if x.dtype.names is None else pack_inputs(changed)
 
@@ -44,7 +49,7 @@ def as_keras_takes(x: Array) -> Array | dict[str, Array]:
 
 
 def sample_shape(x: Array) -> InputShape:
-    """Return the shape of one sample."""
+    """Return the shape of one sample; for several inputs, input's name → shape."""
     return x.shape[1:] if x.dtype.names is None else {name: part.shape[1:] for name, part in parts_of(x).items()}
 
 

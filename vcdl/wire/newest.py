@@ -1,6 +1,7 @@
 """Encode and verify the signed statement of a job's newest weights. Standard library only.
 
-If a bit of the statement or of the weights was changed, clients start from the weights that they were sent.
+A client that gets a statement or weights with a wrong signature or checksum ignores them, and starts from the weights
+that came with its workunit.
 
 The signature is RSA with PKCS #1 v1.5 and SHA-256. The verifier builds the only valid padding and compares all of it,
 so it parses no padding.
@@ -32,7 +33,7 @@ _WEB = ("http://", "https://")
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The project's key for signing weights; the app version contains it."""
+    """The public part of the project's key for signing weights. Clients get it with the app version."""
 
     modulus: int
 
@@ -84,7 +85,7 @@ class Newest:
 
 
 def append_signature(statement: str, signature: bytes) -> str:
-    """Return the content of the published file."""
+    """Return the content of the file that is published: a statement with its signature, as JSON."""
     return json.dumps({"statement": statement, "signature": signature.hex()}) + "\n"
 
 
@@ -101,10 +102,11 @@ def read_signed(content: bytes, key: PublicKey) -> Newest:
 
 
 def _newest(raw: dict[str, Any]) -> Newest:
+    """Return a decoded statement as an object; raise TypeError or ValueError if a field is wrong."""
     newest = Newest(**raw)
     texts = (newest.job, newest.layout, newest.url, newest.sha256)
     counts = (newest.version, newest.size_bytes)
-    # Signed, but perhaps by a server of another version, so the types are checked as well.
+    # Check the types although the statement is signed: a server of another version may have made it.
     if not all(type(text) is str for text in texts) or not all(type(n) is int and n >= 0 for n in counts):
         raise TypeError("a field is of the wrong kind")
     if not newest.url.startswith(_WEB) or not _SHA256.fullmatch(newest.sha256):

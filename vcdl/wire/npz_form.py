@@ -52,7 +52,7 @@ class NpzObjectsError(NpzError):
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """The header of a member's array."""
+    """Shape and number type of an array in an `.npz` file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -68,7 +68,7 @@ class NpzFile:
         """Names of the arrays, in the file's order."""
 
     def header(self, name: str) -> ArrayHeader:
-        """Return shape and number type of an array, after a check against the file's size.
+        """Return shape and number type of an array, after checking that they fit the file's size. No data is read.
 
         Raises:
             NpzError, OSError: It cannot be read.
@@ -77,7 +77,7 @@ class NpzFile:
             return self._header(member, self._member(name))
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Read an array.
+        """Return an array, after checking its header, size and checksum.
 
         Raises:
             NpzError, OSError: It cannot be read.
@@ -151,7 +151,7 @@ class NpzFile:
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[NpzFile]:
-    """Open a file.
+    """Open an `.npz` file for the block; each array is checked when it is read.
 
     Raises:
         NpzError: It is no `.npz` file, or damaged.
@@ -170,6 +170,7 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
 
 @contextmanager
 def _errors() -> Iterator[None]:
+    """Raise errors within the block that the file's content causes as NpzError, and others unchanged."""
     try:
         yield
     except NpzError:
@@ -183,4 +184,5 @@ def _errors() -> Iterator[None]:
 
 
 def _of_the_file(error: Exception) -> NpzError:
+    """Return an NpzError with an error's text, or its class if it has none."""
     return NpzError(" ".join(str(error).split())[:200] or type(error).__name__)

@@ -23,7 +23,7 @@ class ParamsHeader:
     version: int
     layout: str
     checksum: str = field(default="", compare=False)
-    """The checksum of the weights (vcdl.wire.checksum), which readers verify; "": they do not."""
+    """The checksum of the weights (vcdl.wire.checksum), which readers verify. If empty, they verify nothing."""
 
     def to_json(self) -> str:
         return json.dumps({"format": _FORMAT, **vars(self)})
@@ -41,7 +41,13 @@ class ParamsHeader:
 
 
 def write_params(path: Path, vector: Vector, header: ParamsHeader, *, durable: bool = False) -> None:
-    """Write a version of the shared weights with its checksum, as write_weights does.
+    """Write a version of the shared weights atomically, and put their checksum into the header.
+
+    Args:
+        path: The file.
+        vector: The weights, shape (n,).
+        header: The header; its checksum is ignored.
+        durable: Sync the file, so that it survives a power cut.
 
     Raises:
         OSError: It cannot be written.

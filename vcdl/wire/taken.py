@@ -15,20 +15,26 @@ ahead of a straggler, so even the next subtask but one of the slowest host finds
 
 
 def upload_mark(workunit: str, train_s: float | None) -> int:
-    """Return a mark from 1 to 255 of an upload, from its training time; two uploads of a subtask rarely share one."""
+    """Return a number from 1 to 255 that stands for an upload; two uploads of a subtask rarely have the same.
+
+    Args:
+        workunit: The upload's workunit.
+        train_s: Its training time, or None if it was not believed.
+    """
     return crc32(f"{workunit} {train_s!r}".encode()) % 255 + 1
 
 
 def is_taken(subtask: WorkunitName, mark: int, told: Workunit) -> bool | None:
-    """Return whether an earlier upload of this host was applied.
+    """Return whether an earlier upload of this host was applied, by a later workunit's list of applied uploads.
 
     Args:
         subtask: The upload's workunit.
-        mark: Its `upload_mark`.
-        told: A later workunit of the job, which lists the applied uploads.
+        mark: The upload's `upload_mark`.
+        told: The later workunit of the job.
 
     Returns:
-        None while no upload of the subtask was applied.
+        False if another upload of the subtask was applied, or if the list does not reach back so far. None if no upload
+        of the subtask is applied yet, or its epoch is after the list's.
     """
     if subtask.epoch > told.epoch:
         return None

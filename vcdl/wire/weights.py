@@ -42,7 +42,7 @@ _MOMENTS = "/"
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable of a model, with its place in the vector."""
+    """One variable of a model or an optimizer, with its place in the vector of weights."""
 
     path: str
     shape: tuple[int, ...]
@@ -51,6 +51,7 @@ class Variable:
 
     @property
     def size(self) -> int:
+        """How many numbers it has."""
         return math.prod(self.shape)
 
     @property
@@ -60,7 +61,7 @@ class Variable:
 
     @property
     def is_nonnegative(self) -> bool:
-        """Whether no training makes it negative: variances and second moments."""
+        """Whether it can never be negative: a variance of batch normalisation, or an optimizer's second moment."""
         return self.path.endswith(SECOND_MOMENTS) if self.path.startswith(_MOMENTS) else self.path.endswith(_VARIANCE)
 
 
@@ -68,8 +69,9 @@ class Variable:
 class Layout:
     """The variables in a flat vector of weights, with their places.
 
-    First the model's in Keras' order, including batch statistics, then the optimizer moments that are exchanged.
-    `of_frozen` describes the weights that training leaves alone instead.
+    The model's trained variables come first, in Keras' order and including the statistics of batch normalisation. The
+    optimizer's moments follow, if they are exchanged. `of_frozen` gives the layout of the weights that no training
+    changes, which are a vector of their own.
     """
 
     variables: tuple[Variable, ...]
@@ -85,7 +87,7 @@ class Layout:
         return Layout(tuple(variable for variable in self.variables if not variable.path.startswith(_MOMENTS)))
 
     def with_moments(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> "Layout":
-        """Return the layout extended by an optimizer's variables (name, shape)."""
+        """Return a layout with an optimizer's variables, given as (name, shape), after the model's."""
         variables, offset = list(self.variables), self.size
         for name, shape in shapes:
             variables.append(Variable(_MOMENTS + name, shape, offset))
@@ -94,7 +96,7 @@ class Layout:
 
     @cached_property
     def statistics(self) -> list[tuple[int, int]]:
-        """Begin and end of the parts that gradients do not train: statistics of batch normalisation, and moments."""
+        """Begin and end of the parts that gradients do not train, statistics and moments, in order and joined."""
         return _join_neighbours(variable for variable in self.variables if not variable.is_trained)
 
     @cached_property
@@ -103,7 +105,15 @@ class Layout:
         return _join_neighbours(v for v in self.variables if v.path.startswith(_MOMENTS) and v.is_nonnegative)
 
     def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
-        """Cut numbers `begin` to `end` at statistics; yield slices relative to `begin`, and whether trained."""
+        """Divide a block into parts that gradients train and parts that they do not.
+
+        Args:
+            begin: Index of the block's first number in the vector.
+            end: Index behind its last number.
+
+        Yields:
+            A slice of the block, and whether gradients train it. The slices are in order and cover the block.
+        """
         at = begin
         for first, behind in self.statistics:
             if behind <= at or first >= end:
@@ -134,6 +144,7 @@ class Layout:
 
     @classmethod
     def _of(cls, weights: Iterable[Any]) -> Self:
+        """Return the layout of Keras variables that follow one another."""
         variables: list[Variable] = []
         offset = 0
         for weight in weights:
@@ -143,7 +154,7 @@ class Layout:
 
 
 def _join_neighbours(variables: Iterable[Variable]) -> list[tuple[int, int]]:
-    """Return begin and end of variables that come in order; neighbours become one part."""
+    """Return begin and end of each variable, given in order; variables that follow directly become one part."""
     parts: list[tuple[int, int]] = []
     for variable in variables:
         begin, end = variable.offset, variable.offset + variable.size
@@ -166,6 +177,7 @@ def frozen_weights(model: Any) -> list[Any]:
 
 
 def _frozen_ids(model: Any) -> set[int]:
+    """Return the Python ids of the weights that no training changes."""
     frozen = {id(weight) for weight in model.weights} - {id(weight) for weight in model.trainable_weights}
     if not frozen:
         return frozen
@@ -200,11 +212,12 @@ def flatten_frozen(model: Any) -> Vector:
 
 
 def frozen_places(model: Any) -> int:
-    """Return the length of `flatten_frozen`."""
+    """Return the length of the vector that `flatten_frozen` returns, in numbers, without reading the weights."""
     return sum(map(_places, frozen_weights(model)))
 
 
 def _places(weight: Any) -> int:
+    """Return how many float32 numbers a weight takes in a vector; int8 is packed, four into one."""
     size: int = math.prod(weight.shape)
     return -(-size // 4) if weight.dtype == _BYTES else size
 
@@ -220,11 +233,13 @@ def assign_frozen(model: Any, vector: Vector) -> None:
 
 
 def _flatten(weights: Sequence[Any]) -> Vector:
+    """Return Keras variables as one float32 vector, in order."""
     arrays: list[npt.NDArray[Any]] = [weight.numpy().reshape(-1) for weight in weights]
     return np.concatenate(arrays, dtype=np.float32, casting="unsafe") if arrays else np.empty(0, np.float32)
 
 
 def _assign(weights: Sequence[Any], vector: Vector, kind: str) -> None:
+    """Set Keras variables from a vector, in order. Raises WeightsFileError, which names `kind`, for another length."""
     places = [_places(weight) for weight in weights]
     if sum(places) != vector.size:
         raise WeightsFileError(f"{vector.size} {kind} for a model of {sum(places)}: they belong to another model")
@@ -256,7 +271,15 @@ def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = Fa
 def write_dataset(
     path: Path, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview], header: str, *, durable: bool = False
 ) -> None:
-    """Write a file of the form vcdl.wire.hdf5_form, with `parts` in order as its data. Raises OSError."""
+    """Write a file of the form vcdl.wire.hdf5_form atomically. Raises OSError.
+
+    Args:
+        path: The file.
+        dataset: The kind of dataset.
+        parts: The bytes of its data, in order.
+        header: Its JSON header.
+        durable: Sync the file, so that it survives a power cut.
+    """
     start = _start(header, dataset, parts)
     with atomic_write(path, durable=durable) as temporary, temporary.open("wb") as file:
         file.write(start)
@@ -264,7 +287,13 @@ def write_dataset(
 
 
 def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callable[[str], str]) -> None:
-    """Change a file's header in place; a kill meanwhile may damage the file.
+    """Replace the header of a file, which is not atomic: a kill meanwhile may damage the file.
+
+    Args:
+        path: The file.
+        dataset: The kind of dataset that it must contain.
+        sizes: The permitted numbers of elements.
+        change: Gets the header and returns the new one.
 
     Raises:
         WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
@@ -296,7 +325,18 @@ def read_header(path: Path, size: int) -> str:
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
-    """Read a file of exactly `size` numbers; return vector and header. Raises WeightsFileError, FileUnavailable."""
+    """Return the vector and the header of a weights file of exactly `size` numbers.
+
+    If the header has a checksum, it is verified.
+
+    Args:
+        path: The file.
+        size: The number of weights that it must have.
+        out: Receives the weights and is returned; None for a new vector.
+
+    Raises:
+        WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
+    """
     with open_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
         file.read(0, vector)
@@ -304,7 +344,7 @@ def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vect
 
 
 class WeightsFile:
-    """An open weights file of the right size and form; its weights have not been read."""
+    """An open weights file whose form and size were checked; its weights are read by `read`, in any blocks."""
 
     def __init__(self, opened: "OpenedDataset", path: Path) -> None:
         self.header = opened.header
@@ -317,7 +357,9 @@ class WeightsFile:
         """The checksum of the first `_summed` numbers, and how many these are."""
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read the weights from `begin` on into `out`. The checksum is verified if all are read in order.
+        """Read the weights from index `begin` on into `out`, until it is full.
+
+        If the blocks are read in order, the checksum is verified with the last one.
 
         Raises:
             WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
@@ -337,6 +379,7 @@ class WeightsFile:
             self._check(begin, out)
 
     def _check(self, begin: int, numbers: Vector) -> None:
+        """Add a block that was read to the checksum, and verify the checksum after the last block."""
         if begin == 0:
             self._checksum, self._summed = Checksum(), 0
         # Only blocks in order are summed: a caller that reads a part of the weights gets no verdict.
@@ -350,7 +393,11 @@ class WeightsFile:
 
 @contextmanager
 def open_weights(path: Path, size: int) -> Iterator[WeightsFile]:
-    """Open a weights file of `size` numbers, checked before its data. Raises WeightsFileError, FileUnavailable."""
+    """Open a weights file after checking its form, and that it has `size` numbers. The weights are not read yet.
+
+    Raises:
+        WeightsFileError, FileUnavailable: The file is damaged, or cannot be read on this machine.
+    """
     with open_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
         yield WeightsFile(opened, path)
 
@@ -380,7 +427,7 @@ def open_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[Ope
             text = header_of(start)
             size_bytes = os.fstat(file.fileno()).st_size
             data_at = len(prefix(text, sizes.start, dataset))
-            # The only size that fits the file's length; the prefix for it is compared byte by byte.
+            # Compute the only size that fits the file's length, and compare the prefix for this size byte by byte.
             size = min(max((size_bytes - data_at) // dataset.item_bytes, sizes.start), sizes.stop - 1)
             expected = prefix(text, size, dataset)
             if not start.startswith(expected):

@@ -1,4 +1,7 @@
-"""The messages between server and client, frozen and decoded strictly (`WorkunitError`). Standard library only."""
+"""The messages between server and client: workunit.json and the header of an upload. Standard library only.
+
+Both are decoded strictly: every unknown key or wrong type raises WorkunitError.
+"""
 
 import json
 import re
@@ -19,10 +22,10 @@ FROZEN_FILE = "frozen.h5"
 OUTPUT_FILE = "update.h5"
 
 STAGES = ("host", "start", "build", "prepare", "first", "paused", "checkpoint", "write")
-"""Stages of a subtask that only its client can time (vcdl.profile): files there → process start → Keras imported →
-model built → inputs read → first batch, where it compiles; suspended or throttled; checkpoints; weights fetched from
-the device."""
-# More levels of lists and objects than the arguments of any part of Keras have, and few enough for safe recursion.
+"""Stages of a subtask that only its client can time (vcdl.profile). In order of time: until the process starts, until
+Keras is imported, until the model is built, until the inputs are read, the first batch (with compilation). Then: time
+suspended or throttled, writing checkpoints, and fetching the weights from the device and writing them."""
+# Most levels of lists and objects in arguments: more than any part of Keras has, and few enough for safe recursion.
 _DEEPEST = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
@@ -38,12 +41,14 @@ _NAME = re.compile(NAME_FORM)
 
 
 def _arguments(raw: Any, key: str) -> Mapping[str, Any]:
+    """Return decoded arguments of a part of Keras; raise WorkunitError if they are nested too deeply."""
     if not isinstance(raw, dict) or _is_deeper(raw, _DEEPEST):
         raise expected(key, f"an object of at most {_DEEPEST} levels of lists and objects", raw)
     return raw
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether lists and objects are nested more than `levels` deep."""
     if not isinstance(value, list | dict):
         return False
     inside = value.values() if isinstance(value, dict) else value
@@ -175,28 +180,29 @@ class Workunit:
     training: Training
     transport: Transport = PLAIN
     frozen: Frozen | None = None
-    """The file of frozen weights; None: the model has none."""
+    """The file of frozen weights, or None if the model has none."""
     newest: str | None = None
     """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
     begins: int | None = field(default=None, metadata=NEWER)
-    """Where it starts in its shard's endless order (vcdl.client.batches); None: it has an order of its own."""
+    """Number of samples of its shard that earlier subtasks have trained: it continues there in the shard's endless
+    order (vcdl.client.batches). None: it has an order of its own."""
     taken: Annotated[str, _hex] | None = field(default=None, metadata=NEWER)
-    """Which uploads were applied (vcdl.wire.taken), as hex digits; None where hosts keep no residuals."""
+    """Which uploads were applied lately (vcdl.wire.taken), as hex digits. None if hosts keep no residuals."""
 
     @property
     def name(self) -> str:
-        """`<job>_e0003_s017_a0_v000142`: the name contains all numbers."""
+        """The unique name, from job, epoch, shard, attempt and base version: `<job>_e0003_s017_a0_v000142`."""
         return str(WorkunitName(self.job, self.epoch, self.shard, self.attempt, self.base_version))
 
     @property
     def description_file(self) -> str:
-        """The physical name of its workunit.json, where all workunits' files are in one folder."""
+        """The unique file name of its workunit.json, for folders with the files of many workunits."""
         return f"{self.name}{DESCRIPTION_SUFFIX}"
 
     def to_json(self) -> str:
         return self._json
 
-    @cached_property  # asked for by those who write it and by those who count its bytes
+    @cached_property  # cached, because it is both written and measured
     def _json(self) -> str:
         return json.dumps({"format": FORMAT, **to_raw(self)}, sort_keys=True) + "\n"
 
@@ -231,9 +237,9 @@ class UpdateHeader:
     """Stage → seconds over all restarts, for STAGES; a stage without time is left out. `first` is a part of `train_s`.
     """
     base_checksum: Annotated[str, _checksum] = field(default="", metadata=NEWER)
-    """The checksum in the header of the weights that it started from; "": from an older client."""
+    """The checksum in the header of the weights that it started from. Empty from older clients."""
     machine: str = field(default="", metadata=NEWER)
-    """Version, processor and memory of the client in words, for people; "": from an older client."""
+    """Version, processor and memory of the client, as text for users. Empty from older clients."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **to_raw(self)}, sort_keys=True)
@@ -248,12 +254,12 @@ class UpdateHeader:
 
 
 def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
-    """Return the name of the unit that is applied exactly once: a shard in an epoch, and a turn above 0."""
+    """Return a subtask's name, under which it is applied exactly once: `e0003_s017`, or `e0003_s017_t1` in turn 1."""
     return f"e{epoch:04d}_s{shard:03d}" + (f"_t{turn}" if turn else "")
 
 
 def attempt_after(attempt: int) -> int:
-    """Return the number of the next attempt at a subtask in the same turn."""
+    """Return the attempt number that follows `attempt` within the same turn of a subtask."""
     # The number after the last of a turn would begin the next turn, so further attempts are numbered far above all
     # turns.
     return attempt + 1 if (attempt + 1) % _TURN else attempt + 1 - _TURN + _MORE
@@ -267,8 +273,8 @@ class WorkunitName:
     epoch: int
     shard: int
     attempt: int
-    """The number of the attempt, from 0; each turn begins with the next ten thousand, and further ones are far above.
-    """
+    """The number of the attempt, from 0. It also encodes the turn (in steps of 10,000) and whether it is the server's
+    own; read `turn`, `attempt_in_turn` and `is_own`."""
     base_version: int
 
     def __str__(self) -> str:
@@ -276,12 +282,12 @@ class WorkunitName:
 
     @property
     def subtask(self) -> str:
-        """`e0003_s017`: the unit that is applied exactly once, whichever attempt is uploaded."""
+        """The name of its subtask, such as `e0003_s017`. Of all attempts at a subtask one is applied."""
         return subtask_name(self.epoch, self.shard, self.turn)
 
     @property
     def turn(self) -> int:
-        """Number of earlier updates of this shard in this epoch that were taken back."""
+        """How often the subtask was applied and then reissued, because its update was a lie or partial."""
         return self.attempt % _OWN // _TURN
 
     @property
@@ -291,22 +297,22 @@ class WorkunitName:
 
     @property
     def is_own(self) -> bool:
-        """Whether the server trains it itself, so that no host gets it (vcdl.trust.trials)."""
+        """Whether it is an attempt by the server itself, which no host gets (vcdl.trust.trials)."""
         return self.attempt % _MORE >= _OWN
 
     @property
     def own_attempt(self) -> int:
-        """The attempt number of the server's own training from the same weights."""
+        """The attempt number with which the server trains the same subtask itself, from the same weights."""
         return self.attempt + _OWN
 
     @property
     def begins_turn(self) -> bool:
-        """Whether it is the first attempt since an update was taken back."""
+        """Whether it is the first attempt after its subtask was reissued."""
         return self.turn > 0 and self.attempt_in_turn == 0
 
     @property
     def next_turn(self) -> int:
-        """The first attempt number once this attempt's update is taken back."""
+        """The attempt number with which the subtask is reissued after this attempt's update was applied."""
         return (self.turn + 1) * _TURN
 
     @classmethod
