@@ -46,6 +46,9 @@ class BatchStatistics:
 
         The model is called for inference, so without dropout, but its batch normalisation uses each batch's statistics.
         The first call also finds out which layers to leave out.
+
+        Args:
+            x: Normalised samples, shape (n, …).
         """
         # Only a call with real samples shows which layers a model of the job's own code calls for inference
         # (docs/decisions/117).
@@ -60,7 +63,10 @@ class BatchStatistics:
             layer.set()
 
     def _try(self, x: Any) -> None:
-        """Drop the layers that the model calls for inference even in training."""
+        """Drop the layers that the model calls for inference even in training.
+
+        All layers are dropped if the model's own code cannot be called.
+        """
         import keras
 
         try:

@@ -51,7 +51,24 @@ def build_model(
     start: Any = None,
     precision: str = "float32",
 ) -> BuiltModel:
-    """Build a job's model, with the weights that the job names, or fresh ones."""
+    """Build a job's model, with the weights that the job names, or fresh ones.
+
+    Sets the process' random seeds, and runs the job's own code. Fresh weights are reproducible: they depend on the
+    model's JSON, `seed`, the backend and the version of Keras only.
+
+    Args:
+        settings: The job's section `model`.
+        input_shape: Shape of a sample, or that of each input by name. It shapes a built-in model, and is passed to a
+            `python` function that takes it.
+        outputs: Number of classes or of values to predict, by name if the model has several outputs; used likewise.
+        task: The job's `data > task`.
+        seed: Seed of fresh weights.
+        start: A Keras model from which the job continues, or None.
+        precision: Keras' precision policy for the layers.
+
+    Raises:
+        ModelError: The model cannot be built, or a client could not load it.
+    """
     import keras
 
     code = _load_code(settings)

@@ -48,7 +48,18 @@ def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
 
 
 def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any, y: Array) -> None:
-    """Try an output's loss and metrics on a few predictions and labels, as the evaluator will compute them."""
+    """Try an output's loss and metrics on a few predictions and labels, as the evaluator will compute them.
+
+    Args:
+        end: The model's output, a symbolic tensor.
+        loss: The output's loss.
+        metrics: The output's metrics.
+        predicted: A few outputs, shape (few, …).
+        y: All labels of the output, shape (n, …).
+
+    Raises:
+        JobError: The loss or some metrics do not fit, with a line for each metric.
+    """
     import keras
 
     outputs = tuple(end.shape[1:])

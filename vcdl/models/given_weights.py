@@ -128,7 +128,14 @@ def _most_numbers(model: Any) -> int:
 
 
 def _count_variables(path: Path, shown: Path) -> tuple[int, int]:
-    """Count the variables and numbers that a weights file of Keras contains for the layers."""
+    """Count the variables and numbers that a weights file of Keras contains for the layers.
+
+    Returns:
+        The variables, without the states of random generators, and the numbers in all of them, with those states.
+
+    Raises:
+        ModelError: The file links to others, through which older versions of Keras would read any file of this machine.
+    """
     import h5py
 
     found = numbers = 0

@@ -36,7 +36,7 @@ class Batch:
         return _ops().reshape(self._zero, (1,))
 
     def symbolic(self, value: Any) -> Any:
-        """Return a constant as a symbolic tensor, so that results become nodes and no larger constants."""
+        """Return a constant as a symbolic tensor, so that computations with it become nodes, not larger constants."""
         return _plus(value, self._zero)
 
     def repeat(self, value: Any, axis: int = 0) -> Any:

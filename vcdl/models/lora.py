@@ -88,7 +88,11 @@ def drawn_matrices(model: Any) -> dict[int, Any]:
 
 
 def revive(model: Any, drawn: Mapping[int, Any]) -> None:
-    """Restore a matrix A to its initial values if both A and its B, the next variable, are zero."""
+    """Restore a matrix A to its initial values if both A and its B, the next variable, are zero.
+
+    Keras adds A·B to the kernel when it saves a model, and sets both to zero when it loads one. The gradient of each is
+    a product with the other, so neither would ever change. With B at zero the model predicts the same for any A.
+    """
     for a, b in pairwise(model.weights):
         if id(a) in drawn and not a.numpy().any() and not b.numpy().any():
             a.assign(drawn[id(a)])
@@ -105,7 +109,11 @@ def is_adapted(layer: Any) -> bool:
 
 
 def freeze_adapted(plain: Any, model: Any) -> None:
-    """Freeze in the merged model `plain` each layer that has low-rank matrices or int8 kernels in `model`."""
+    """Freeze in the merged model `plain` each layer that has low-rank matrices or int8 kernels in `model`.
+
+    Their kernels were frozen in the run. Otherwise the saved optimizer would have moments for all of them, which take
+    twice the model's size.
+    """
     import keras
 
     for ours, theirs in zip(plain._flatten_layers(), model._flatten_layers(), strict=True):

@@ -17,7 +17,16 @@ Loaded = TypeVar("Loaded")
 
 
 def load_data_with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
-    """Load a job's data; if the labels leave the number of classes open, take it from the model and load again."""
+    """Load a job's data; if the labels leave the number of classes open, take it from the model and load again.
+
+    Args:
+        job: The job.
+        load: Loads the data set for the settings it is given.
+
+    Raises:
+        DataError: `load` refused the data, and the model in the job's file does not help.
+        ModelError: The model's file cannot be read.
+    """
     try:
         return load(job.data)
     except DataError as refused:

@@ -23,7 +23,17 @@ def train_only(model: Any, patterns: Sequence[str]) -> None:
 
 
 def find_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool = False) -> Mapping[int, Any]:
-    """Return the layers with weights whose name or path matches a pattern, keyed by `id(layer)`."""
+    """Return the layers with weights whose name or path matches a pattern, keyed by `id(layer)`.
+
+    Args:
+        key: The key of the job file with the patterns, for the message.
+        model: The model.
+        patterns: Each matches a layer's name or path, such as `encoder/dense_1`, or the name of a model around it.
+        inside: Match layers inside layers as well, such as attention's projections.
+
+    Raises:
+        ModelError: A pattern matches no layer.
+    """
     named: dict[int, Any] = {}
     layers = [(layer, names) for layer, names in (_parts(model) if inside else _layers(model, ())) if layer.weights]
     for pattern in patterns:

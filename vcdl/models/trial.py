@@ -42,6 +42,9 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
         job: The job.
         fit: Its checked model and data.
         trainer: A trainer of the job's model.
+
+    Raises:
+        JobError: Training or measurement fails, or ends in weights that are not finite.
     """
     dataset = fit.dataset
     x = normalise(first_of(dataset.x_train, _TRIED), fit.normalisation)
@@ -66,7 +69,18 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
 
 
 def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x: Array, y: Array) -> None:
-    """Train the first steps on a few samples, without a graph. The trainer's model stays in this mode."""
+    """Train the first steps on a few samples, without a graph. The trainer's model stays in this mode.
+
+    Args:
+        trainer: The job's trainer.
+        training: The job's settings.
+        begin: Weights with moments, shape (n,).
+        x: Normalised samples.
+        y: Their labels.
+
+    Raises:
+        JobError: Keras cannot train the model, or the steps end in weights that are not finite.
+    """
     size, batches = min(training.batch_size, _BATCH, len(x)), _STEPS * training.batches_a_step
     trainer.model.run_eagerly = True
     trainer.begin(begin, 0, training.peak_rate, batches)
