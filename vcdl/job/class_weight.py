@@ -22,7 +22,7 @@ def read_class_weight(raw: Any) -> ClassWeight:
     if not isinstance(raw, Mapping) or not raw:
         raise kinds.expected("balanced, or a weight for each class, such as {cat: 1, dog: 2.5}", raw)
     for name, weight in raw.items():
-        # # `true` is refused: it is an int in Python, but users who write it as a weight have made a mistake.
+        # `true` is refused: it is an int in Python, but users who write it as a weight have made a mistake.
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not isinstance(name, str | int) or not is_number or not math.isfinite(weight) or weight < 0:
             raise kinds.expected(f"a weight ≥ 0 for {name}", weight)

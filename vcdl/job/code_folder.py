@@ -23,12 +23,11 @@ def read_code(folder: Path) -> OwnCode:
     """
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
-    # # Files are read one by one and checked after each, so that a huge folder is refused before all of it is in
-    # memory.
+    # Files are read one by one and checked after each, so that a huge folder is refused before all of it is in memory.
     for path in _modules(folder):
         try:
             with path.open("rb") as file:
-                # # At most one byte above the limit is read, because the folder may be a whole project with large files
+                # At most one byte above the limit is read, because the folder may be a whole project with large files
                 # in it.
                 content = file.read(left_bytes + 1)
             files[path.relative_to(folder).as_posix()] = content.decode()
@@ -49,7 +48,7 @@ def read_code(folder: Path) -> OwnCode:
 def _modules(folder: Path) -> Iterator[Path]:
     """Yield the paths of the Python files that can be imported, always in the same order for equal folders."""
     for where, folders, names in os.walk(folder):
-        # # The list is changed in place, so that os.walk follows this order: equal folders then give equal code.
+        # The list is changed in place, so that os.walk follows this order: equal folders then give equal code.
         folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
         for name in sorted(names):
             path = Path(where, name)
@@ -74,9 +73,8 @@ def check_arguments(model: Any, code: OwnCode) -> None:
         if not isinstance(part, keras.Model) or not code.brings(kind.__module__):
             continue
         arguments = [name for name in inspect.signature(kind.__init__).parameters if name not in _OF_EVERY_MODEL]
-        # # Keras' JSON has only the arguments that `get_config` returns: a client would build the model with the
-        # defaults of the
-        # # others, without an error.
+        # Keras' JSON has only the arguments that `get_config` returns: a client would build the model with the defaults
+        # of the others, without an error.
         if "__init__" in vars(kind) and arguments and not any("get_config" in vars(one) for one in _own_classes(kind)):
             raise ModelError(
                 f"{kind.__name__} takes {', '.join(arguments)}, and without get_config Keras recreates it with their "
@@ -91,7 +89,6 @@ def _own_classes(kind: type) -> Iterator[type]:
 def _refuse_names_of_python(folder: Path, files: dict[str, str]) -> None:
     for path in files:
         top = path.partition("/")[0].removesuffix(".py")
-        # # On a client the job's folder comes first on the module path, so a `random.py` in it would break Keras
-        # itself.
+        # On a client the job's folder comes first on the module path, so a `random.py` in it would break Keras itself.
         if top in sys.stdlib_module_names:
             raise ModelError(f"model > code: {folder / path} has the name of a module of Python, {top}: rename it")

@@ -19,9 +19,8 @@ _MOST_SHARDS = 200
 weights. 400 gained nothing on ten slots (docs/decisions/101)."""
 _FEWEST_BATCHES = 2
 """Least batches of a shard where shards are chosen for many slots, so that a subtask has some steps."""
-# # Shards of 64 samples learned less on eleven small problems. With 16 a first job on two workers took up to half as
-# long
-# # again (decision 101).
+# Shards of 64 samples learned less on eleven small problems. With 16 a first job on two workers took up to half as long
+# again (decision 101).
 _SHARD_SAMPLES = 32
 """Samples that a shard should have on few slots: four batches of 8."""
 _TINY_SHARD_SAMPLES = 64
@@ -63,18 +62,16 @@ def fit_to_slots(
     is_open, few = "shards" not in data.model_fields_set, _few_shards(samples, epochs, data)
     if "batch_size" not in training.model_fields_set:
         size = _batch_size(samples // few, _STEPS, training.batch_size)
-        # # The user's own `shards` may make small shards, whose batches must be small enough that each shard still has
-        # some
-        # # steps.
+        # The user's own `shards` may make small shards, whose batches must be small enough that each shard still has
+        # some steps.
         if not is_open:
             shard = samples // data.shards
             small = min(size, _batch_size(shard, _FEWEST_BATCHES, training.batch_size))
             size = max(small, _batch_size(shard, _STEPS, training.batch_size))
         used = slots if is_open else min(slots, data.shards)
         steps = epochs * samples * training.passes // (size * training.batches_a_step * used)
-        # # Smaller batches give more sequential steps without another pass over the data. A tiny set needs none,
-        # because it is
-        # # trained on few slots anyway.
+        # Smaller batches give more sequential steps without another pass over the data. A tiny set needs none, because
+        # it is trained on few slots anyway.
         if steps < _STEPS_IN_A_ROW and not _is_tiny(samples):
             size = min(size, _SMALL_BATCH)
         training = training.model_copy(update={"batch_size": size})
@@ -102,8 +99,7 @@ def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
     """Return the number of shards where slots do not matter: by samples, and for a tiny set also by epochs."""
     if not _is_tiny(samples):
         return min(data.shards, samples // _SHARD_SAMPLES)
-    # # A single shard always has the class mix of the whole set, so `split: dirichlet` has an effect from two shards
-    # on.
+    # A single shard always has the class mix of the whole set, so `split: dirichlet` has an effect from two shards on.
     fewest = 2 if data.split == "dirichlet" else 1
     return min(max(fewest, min(samples // _TINY_SHARD_SAMPLES, 1 + epochs // _SHARD_EPOCHS)), max(1, samples // 2))
 

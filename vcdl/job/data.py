@@ -36,9 +36,8 @@ _local_file: Any = kinds.existing_file(misread=not_an_npz).func
 
 def _file(raw: Any, info: ValidationInfo) -> Path:
     address = address_of(str(raw))
-    # # For remote data this is the path of a copy that does not exist yet. `fetch` downloads it when the whole job file
-    # is
-    # # valid, because a typo elsewhere must not cost a download.
+    # For remote data this is the path of a copy that does not exist yet. `fetch` downloads it when the whole job file
+    # is valid, because a typo elsewhere must not cost a download.
     path: Path = _local_file(raw, info) if address is None else address.copy
     return path
 
@@ -132,7 +131,7 @@ class DataSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _several(cls, raw: Any) -> Any:
-        # # The task is filled in before the fields are validated, as `classes`, `mask` and `split` are checked against
+        # The task is filled in before the fields are validated, as `classes`, `mask` and `split` are checked against
         # it.
         return {"task": "several", **raw} if isinstance(raw, Mapping) and raw.get("outputs") else raw
 
@@ -155,9 +154,8 @@ class DataSettings(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _keeps_address(cls, raw: Any, handler: ModelWrapValidatorHandler["DataSettings"]) -> "DataSettings":
-        # # The field `npz` contains the path of the copy only. The address may be signed, so it stays out of the run's
-        # own job
-        # # file, which is written from the fields.
+        # The field `npz` contains the path of the copy only. The address may be signed, so it stays out of the run's
+        # own job file, which is written from the fields.
         made = handler(raw)
         if made.npz is not None and isinstance(raw, Mapping):
             made._npz_address = address_of(str(raw["npz"]))

@@ -22,7 +22,7 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
         return raw
     if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
         kinds_of_names = {type(name) for name in raw}
-        # # A mixture such as `[1, "2"]` is refused: quotes are most likely missing, and 1 and "1" would be two classes.
+        # A mixture such as `[1, "2"]` is refused: quotes are most likely missing, and 1 and "1" would be two classes.
         if len(kinds_of_names) > 1:
             raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
         if (twice := first_duplicate(raw)) is not None:

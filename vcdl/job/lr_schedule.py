@@ -114,9 +114,8 @@ class SubtaskRate:
         return interpolate(1.0, self.end_factor, fraction, self.shape)
 
     def _boost(self, open_workunits: int) -> float:
-        # # Workunits that are open at the same time advance the weights about as far as a single one (decision 019), so
-        # the steps
-        # # in sequence are divided by their number.
+        # Workunits that are open at the same time advance the weights about as far as a single one (decision 019), so
+        # the steps in sequence are divided by their number.
         sequential = self.steps / open_workunits
         boost = LONG_STEPS / sequential if sequential > 0 else 1.0
         averaged = 1.0 + _FORECAST_DAMPING * (open_workunits - 1)

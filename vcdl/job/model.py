@@ -35,7 +35,7 @@ class ResnetV2Arguments(Section):
     @field_validator("depth")
     @classmethod
     def _is_three_stages(cls, depth: int) -> int:
-        # # ResNet v2 has three stages of n blocks with three layers each, and two layers around them: 9·n + 2 layers.
+        # ResNet v2 has three stages of n blocks with three layers each, and two layers around them: 9·n + 2 layers.
         if depth % 9 != 2:
             near = max(11, round((depth - 2) / 9) * 9 + 2)
             raise ValueError(f"expected 9·n + 2 (11, 20, 29, …), got {depth}; the nearest is {near}")
@@ -111,9 +111,8 @@ class ModelSettings(Section):
         if value.name not in BUILTINS:
             raise kinds.expected_one_of(tuple(BUILTINS), value.name)
         arguments = read_section(BUILTINS[value.name], value.arguments)
-        # # The defaults of all arguments are written out, because a run's own job file must mean the same under a later
-        # version
-        # # with other defaults.
+        # The defaults of all arguments are written out, because a run's own job file must mean the same under a later
+        # version with other defaults.
         return Named(value.name, arguments.model_dump(mode="json"))
 
     @field_validator("python_folder", mode="plain")
@@ -121,9 +120,8 @@ class ModelSettings(Section):
     def _goes_with_python(cls, raw: Any, info: ValidationInfo) -> Path | None:
         if info.data.get("python") is not None:
             return kinds.folder(raw, info.context)
-        # # Pydantic leaves a refused field out of `info.data`. If `python` was refused, this message would be about the
-        # wrong
-        # # key.
+        # Pydantic leaves a refused field out of `info.data`. If `python` was refused, this message would be about the
+        # wrong key.
         if raw is not None and "python" in info.data:
             raise ValueError("is used with `python` only; remove it")
         return None

@@ -6,9 +6,8 @@ from typing import Any, Literal
 Preset = Literal["paper"]
 
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    # # The settings of Atre, Jha, Rao 2021, whose learning rate is constant. Every job scores an epoch by the mean over
-    # its
-    # # updates, so the paper's score needs no key.
+    # The settings of Atre, Jha, Rao 2021, whose learning rate is constant. Every job scores an epoch by the mean over
+    # its updates, so the paper's score needs no key.
     "paper": {
         "data": {"shards": 50},
         "training": {

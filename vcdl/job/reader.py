@@ -194,7 +194,7 @@ def _path(raw: Any, job_folder: Path | None) -> Path:
     Raises:
         ValueError: There is no such file, folder or module.
     """
-    # # A file that exists wins over a function, because on Linux `module:function` is a valid file name.
+    # A file that exists wins over a function, because on Linux `module:function` is a valid file name.
     if isinstance(raw, str) and kinds.FUNCTION.fullmatch(raw) and not (job_folder and (job_folder / raw).exists()):
         return (job_folder or Path()).resolve() / raw
     return kinds.existing_path(raw, job_folder)
@@ -208,7 +208,7 @@ def _kind_of(path: Path) -> str:
     """
     if kinds.FUNCTION.fullmatch(path.name):
         return "python"
-    # # A pipe is refused without being opened, because opening it would wait for its writer.
+    # A pipe is refused without being opened, because opening it would wait for its writer.
     if path.is_fifo():
         raise ValueError(
             f"{path.name} is a pipe, which can be read once, and data are read several times: write it to a file"
@@ -217,8 +217,8 @@ def _kind_of(path: Path) -> str:
         train = path / "train"  # for a folder with parts
         names = sorted(entry.name for entry in (train if train.is_dir() else path).iterdir())
         found = {_ENDINGS.get(Path(name).suffix.lower()) for name in names} - {None, "text"}
-        # # A folder with several kinds of files may be meant either way. A wrong guess would train a model on nonsense
-        # # (decision 064), so the user decides.
+        # A folder with several kinds of files may be meant either way. A wrong guess would train a model on nonsense
+        # (decision 064), so the user decides.
         if len(found) > 1:
             raise ValueError(f"{path.name} holds {' and '.join(sorted(map(str, found)))}: say which with `as`")
         return str(found.pop()) if found else "images"

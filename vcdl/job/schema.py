@@ -36,10 +36,10 @@ PacingKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
 KeptUploads = Literal["needed", "all"]
 
-# # An interval between two versions is at least 1, so 0 can mean "none".
+# An interval between two versions is at least 1, so 0 can mean "none".
 EVERY_EPOCH = 0
 """`Job.validate_every` when versions are evaluated at the end of an epoch only."""
-# # The limit is far above any machine's cores, so that only a typing error is refused.
+# The limit is far above any machine's cores, so that only a typing error is refused.
 _MOST_WORKERS = 1000
 """Most worker processes on one machine, as each imports Keras."""
 _Count = Annotated[int, kinds.whole(1)]
@@ -193,7 +193,7 @@ class Job(Section):
         if "learning_rate" in given:
             missing.pop("optimizer", None)  # the rate is Adam's
         training = training.model_copy(update=missing)
-        # # The task may have chosen another optimizer above, so the usual rate of the optimizer is filled in only now.
+        # The task may have chosen another optimizer above, so the usual rate of the optimizer is filled in only now.
         if "learning_rate" not in given:
             training = training.model_copy(update={"learning_rate": usual_rate(training.optimizer)})
         return training if data.mask is None else training.masking()
@@ -217,7 +217,7 @@ class Job(Section):
     @classmethod
     def _is_measured(cls, stop: StopSettings, info: ValidationInfo) -> StopSettings:
         data, training = info.data.get("data"), info.data.get("training")
-        # # A section that was refused itself is missing in `info.data`. Its own problems are reported, which is enough.
+        # A section that was refused itself is missing in `info.data`. Its own problems are reported, which is enough.
         problems = [] if data is None or training is None else list(stop.problems(data, training))
         if problems:
             raise ProblemsError(problems)
@@ -262,11 +262,9 @@ class Job(Section):
     def grows_over(self) -> float:
         """Fraction of the job over which its slots grow to all; 0: it uses all slots from the start.
 
-        !It is 0 for jobs that create all subtasks of an epoch at once, and for jobs of strangers. There, hosts that
-        appear after
-        the job's first updates are limited until one of their uploads was verified, and slots that grow made nearly all
-        hosts
-        late ones: 351 uploads of 60 volunteers were refused instead of 36 (docs/decisions/144).
+        It is 0 for jobs that create all subtasks of an epoch at once, and for jobs of strangers. There, hosts that
+        appear after the job's first updates are limited until one of their uploads was verified, and slots that grow
+        made nearly all hosts late ones: 351 uploads of 60 volunteers were refused instead of 36 (docs/decisions/144).
         """
         return self.pacing.grows_over if self.pacing.kind == "rolling" and not self.is_for_strangers else 0.0
 
@@ -290,7 +288,7 @@ class Job(Section):
     def needs_bases(self) -> bool:
         """Whether applying an upload needs the weights that its client started from, even if the update rule does not.
 
-        !Two things need them: codecs that send the change only, and jobs of strangers, which measure the length of each
+        Two things need them: codecs that send the change only, and jobs of strangers, which measure the length of each
         step.
         """
         return self.transport.needs_bases or self.is_for_strangers
@@ -317,8 +315,7 @@ class Job(Section):
         Keys without a value are left out.
         """
         values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        # # A job file with `split: iid` and `concentration` is refused, and these values must be readable as a job
-        # file.
+        # A job file with `split: iid` and `concentration` is refused, and these values must be readable as a job file.
         if self.data.split == "iid":
             del values["data"]["concentration"]
         return values
@@ -366,8 +363,8 @@ def load_job(path: Path, overrides: Sequence[str] = (), slots: int | None = None
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
-    # # The numbers are chosen last, because they depend on the data and on all other keys. The run's own job file then
-    # # contains them.
+    # The numbers are chosen last, because they depend on the data and on all other keys. The run's own job file then
+    # contains them.
     data, training = fit_to_slots(job.data, job.training, job.stop.epochs, slots or job.workers)
     return job.model_copy(update={"data": data, "training": training})
 

@@ -64,7 +64,7 @@ class StopSettings(Section):
             if self.monitor is None:
                 message = f"{data.task} has no accuracy; remove it, or use target, epochs or patience"
             yield Problem(("target_accuracy",), message)
-        # # A target above 1, such as 95 for 95 %, would never be reached by a measure that is at most 1.
+        # A target above 1, such as 95 for 95 %, would never be reached by a measure that is at most 1.
         elif self.target is not None and self.target > 1 and any(part in name for part in _AT_MOST_ONE):
             yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
 
@@ -73,7 +73,7 @@ class StopSettings(Section):
         name = self._name(data, training)
         mode = self.mode or direction(name) or MIN
         measured = metric_name(training.loss) if name == LOSS else name
-        # # A measure whose name is unknown may be negative, so code that compares ratios must not assume that it is
+        # A measure whose name is unknown may be negative, so code that compares ratios must not assume that it is
         # positive.
         is_signed = any(part in measured for part in _SIGNED) or direction(name) != MIN
         return Monitor(name, mode, is_signed=mode == MIN and is_signed)
@@ -105,5 +105,5 @@ def _measure_names(task: Task, metrics: Sequence[Named]) -> list[str]:
 def direction(name: str) -> Mode | None:
     """Return whether a measure should be high (`max`) or low (`min`) by its name; None if the name does not show it."""
     is_low, is_high = (any(part in name for part in parts) for parts in (_LOW, _HIGH))
-    # # A name with words of both kinds or of neither, such as that of a user's own metric, does not show the direction.
+    # A name with words of both kinds or of neither, such as that of a user's own metric, does not show the direction.
     return None if is_low == is_high else MIN if is_low else MAX

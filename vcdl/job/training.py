@@ -19,7 +19,7 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
 ACCUMULATION = "gradient_accumulation_steps"
 """Argument of every Keras optimizer for gradient accumulation."""
-# # The limit is far above any job, so that only a typing error is refused.
+# The limit is far above any job, so that only a typing error is refused.
 MOST_EPOCHS = 1_000_000
 Precision = Literal["float32", "mixed_bfloat16"]
 
@@ -33,7 +33,7 @@ _Rate = kinds.above_zero(also="{peak: …}")
 def _precision(raw: Any) -> Any:
     if raw in ("mixed_float16", "float16"):
         raise ValueError(f"{raw} needs loss scaling, which VCDL does not support; use mixed_bfloat16, which needs none")
-    # # Weights in bfloat16 have eight significant bits, which would lose the small changes that uploads consist of.
+    # Weights in bfloat16 have eight significant bits, which would lose the small changes that uploads consist of.
     if raw == "bfloat16":
         raise ValueError("bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32")
     if not isinstance(raw, str) or raw not in get_args(Precision):
@@ -114,7 +114,7 @@ class TrainingSettings(Section):
     def batches_a_step(self) -> int:
         """Number of batches whose gradients the optimizer accumulates for a step."""
         batches = self.optimizer.arguments.get(ACCUMULATION)
-        # # A wrong value counts as 1 here, because Keras refuses it later with its own message.
+        # A wrong value counts as 1 here, because Keras refuses it later with its own message.
         return batches if isinstance(batches, int) and batches > 0 else 1
 
     @property
@@ -166,6 +166,6 @@ class TrainingSettings(Section):
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """Return the settings as clients receive them, with `rate` times the peak learning rate."""
-        # # The fields are copied by name, so that a new field of Training is sent as soon as this section has it.
+        # The fields are copied by name, so that a new field of Training is sent as soon as this section has it.
         own = {name: getattr(self, name) for name in Training.__dataclass_fields__ if name in type(self).model_fields}
         return Training(**{**own, "learning_rate": self.peak_rate * rate, "normalisation": normalisation})
