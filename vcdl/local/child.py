@@ -32,10 +32,9 @@ Log = Callable[[str], None]
 class ChildProcess:
     """Keeps `python -m MODULE RUN_FOLDER` running; the module must call `child_main`.
 
-    !The child starts at once, and its output goes to workers.log. `watch`, called regularly, restarts a child that has
+    The child starts at once, and its output goes to workers.log. `watch`, called regularly, restarts a child that has
     died: immediately after the first three deaths in a row, later after growing waits. After more than
-    `_DEATHS_ALLOWED`
-    deaths in a row `is_hopeless` becomes true, and the caller decides whether that ends the run.
+    `_DEATHS_ALLOWED` deaths in a row `is_hopeless` becomes true, and the caller decides whether that ends the run.
     """
 
     def __init__(self, module: str, folder: RunFolder) -> None:
@@ -57,7 +56,7 @@ class ChildProcess:
     def watch(self, worked: bool) -> bool:
         """Restart the child if it is dead and a start is due, and return whether it has died since the last call.
 
-        !A start that fails counts as a death.
+        A start that fails counts as a death.
 
         Args:
             worked: Whether it has done work since the last call, which ends the series of deaths.
@@ -98,9 +97,8 @@ class ChildProcess:
     def _has_died(self) -> bool:
         status = self._process.poll()
         if status is None:
-            # # The peak of memory explains a kill for lack of memory. It is read while the child lives, because /proc
-            # has none of a
-            # # dead process.
+            # The peak of memory explains a kill for lack of memory. It is read while the child lives, because /proc has
+            # none of a dead process.
             self._peak_bytes = peak_bytes_of(self.pid) or self._peak_bytes
             return False
         self._process.stdin.close()  # type: ignore[union-attr]
@@ -147,7 +145,7 @@ def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
 def run_child(act: Callable[[], object], log: Log) -> int:
     """Call `act` and return the exit code of the process: 0, that of its VcdlError, or that of a lack of memory.
 
-    !Such an error is logged as one line. Others are raised, as they are bugs.
+    Such an error is logged as one line. Others are raised, as they are bugs.
 
     Args:
         act: The work of the child.

@@ -54,7 +54,7 @@ class LocalSettings:
 class LocalGrid(FolderGrid):
     """A grid of worker processes on this machine, for use by one thread.
 
-    !A worker that dies or exceeds the time limit is replaced, and its subtask fails with the cause as outcome. `close`
+    A worker that dies or exceeds the time limit is replaced, and its subtask fails with the cause as outcome. `close`
     kills all workers. After a kill of this process, a new grid over the same folder continues from slots and uploads.
     """
 
@@ -112,7 +112,7 @@ class LocalGrid(FolderGrid):
         for key, _ in self._selector.select(timeout_s):
             self._listen_to(key.data)
         now_s = time.monotonic()  # it stops while the machine sleeps, as the workers do
-        # # The loop runs over a copy, as `_replace` changes the list.
+        # The loop runs over a copy, as `_replace` changes the list.
         for worker in list(self._workers):
             if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
                 self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
@@ -132,7 +132,7 @@ class LocalGrid(FolderGrid):
     def pause(self) -> None:
         """Drop the queue and let each worker write a checkpoint and quit, for at most `_QUIT_TIMEOUT_S` seconds.
 
-        !The slots stay, and the next session continues from the checkpoints. `close` kills workers that are slower.
+        The slots stay, and the next session continues from the checkpoints. `close` kills workers that are slower.
         """
         self._waiting.clear()
         for worker in self._workers:
@@ -207,7 +207,7 @@ class LocalGrid(FolderGrid):
     def _postpone(self, workunit: str, error: OSError) -> None:
         """Put a workunit whose disk was full back at the front of the queue, and hand out no workunit for a while.
 
-        !Its slot stays, so that its update or checkpoint is used later.
+        Its slot stays, so that its update or checkpoint is used later.
 
         Args:
             workunit: Its name.
@@ -246,9 +246,8 @@ class LocalGrid(FolderGrid):
         status = self._remove(worker)
         if not worker.ready:
             self._deaths_at_start += 1
-            # # A worker that dies before it is ready has no subtask yet: Keras, the driver or the memory is at fault,
-            # and a new
-            # # worker would die too.
+            # A worker that dies before it is ready has no subtask yet: Keras, the driver or the memory is at fault, and
+            # a new worker would die too.
             if self._deaths_at_start >= _START_ATTEMPTS:
                 raise GridError(
                     f"{_START_ATTEMPTS} worker processes died before they were ready "
@@ -286,7 +285,7 @@ class LocalGrid(FolderGrid):
     def _slot_for(self, staged: Staged) -> Path:
         """Prepare a workunit's slot with its files and return its path; after a full disk, check for room first.
 
-        !Success ends the shortage.
+        Success ends the shortage.
 
         Raises:
             RunFolderFull: The disk is full.
@@ -305,7 +304,7 @@ class LocalGrid(FolderGrid):
     def _bytes_down(self, worker: str, staged: Staged) -> int:
         """Return the bytes that a BOINC client would download for a workunit, and record its sticky files as delivered.
 
-        !They are params, description, and the sticky files that were not delivered to this worker before.
+        They are params, description, and the sticky files that were not delivered to this worker before.
 
         Args:
             worker: The worker's name.

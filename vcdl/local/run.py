@@ -38,7 +38,7 @@ afterwards. A message ends the wait immediately."""
 def warm_workers_for(job: Job, kind: RunKind) -> Iterator[None]:
     """Import Keras and fork warm workers, one for each worker and the evaluator; after the block, end the unused ones.
 
-    !It must be called before any thread starts, such as that of a display, because a process with threads cannot fork
+    It must be called before any thread starts, such as that of a display, because a process with threads cannot fork
     safely.
 
     Args:
@@ -65,7 +65,7 @@ def run_over(
 ) -> StopReason | None:
     """Run the job of a folder over a grid until it ends or is interrupted. The caller must hold the folder's RunLock.
 
-    !Leftovers of a killed run are removed first, and foreign files among the uploads are moved to `quarantine`.
+    Leftovers of a killed run are removed first, and foreign files among the uploads are moved to `quarantine`.
 
     Args:
         folder: The run's folder.
@@ -84,7 +84,7 @@ def run_over(
         Run.open(folder).store_settings()  # another store than the run's is refused before anything starts
     folder.create()
     folder.stop_request.unlink(missing_ok=True)
-    # # The caller holds the run's lock, so no other process writes here, and each temporary file is a leftover.
+    # The caller holds the run's lock, so no other process writes here, and each temporary file is a leftover.
     sweep(folder.path, below=True)
     quarantine_orphans(folder)
     with ExitStack() as closing:
@@ -101,7 +101,7 @@ def run_over(
 class _DrivenRun:
     """Drives a loop over a grid, and keeps the evaluator and the parameter servers running meanwhile.
 
-    !Signals and a stop request are noted and pause the run at the next step. All children end with `closing`.
+    Signals and a stop request are noted and pause the run at the next step. All children end with `closing`.
     """
 
     def __init__(self, loop: Loop, grid: DrivenGrid, observer: RunObserver, closing: ExitStack) -> None:
@@ -121,7 +121,7 @@ class _DrivenRun:
     def drive(self) -> StopReason | None:
         """Run the loop to the job's end and return the reason; None: the run was interrupted and can be resumed.
 
-        !At the end the servers are stopped and the job's weights are deleted from the store.
+        At the end the servers are stopped and the job's weights are deleted from the store.
         """
         loop = self._loop
         with self._signals_noted():
@@ -150,9 +150,8 @@ class _DrivenRun:
 
     def _step(self) -> None:
         coordinator = self._loop.coordinator
-        # # The folder is read before the journal, because a server first writes its row and then removes the upload. In
-        # the other
-        # # order, an upload that was applied in between would look deleted.
+        # The folder is read before the journal, because a server first writes its row and then removes the upload. In
+        # the other order, an upload that was applied in between would look deleted.
         missing = self._grid.missing_uploads(coordinator.history.open)
         new = self._loop.step()  # reads the journal
         self._grid.lose(missing & coordinator.history.open.keys())
@@ -165,7 +164,7 @@ class _DrivenRun:
     def _watch_evaluator(self, new: Sequence[Recorded]) -> None:
         """Restart a dead evaluator, and record its death in the journal.
 
-        !While subtasks are open, an evaluator that keeps dying does not end the run. Once only evaluations are left, it
+        While subtasks are open, an evaluator that keeps dying does not end the run. Once only evaluations are left, it
         does.
 
         Args:
@@ -195,7 +194,7 @@ class _DrivenRun:
     def _signals_noted(self) -> Iterator[None]:
         """Let Ctrl-C, SIGTERM and SIGHUP pause the run during the block; a second one raises KeyboardInterrupt.
 
-        !The earlier handlers are restored at the end.
+        The earlier handlers are restored at the end.
         """
 
         def note(number: int, _frame: FrameType | None) -> None:

@@ -12,7 +12,7 @@ _MODULE = "vcdl.local.server"
 class ServerPool:
     """Starts the parameter servers as child processes and restarts those that die.
 
-    !Any of them may be killed at any moment, because servers have no state of their own.
+    Any of them may be killed at any moment, because servers have no state of their own.
     """
 
     def __init__(self, folder: RunFolder, servers: int) -> None:
@@ -40,8 +40,8 @@ class ServerPool:
             self._servers.append(ChildProcess(_MODULE, self._folder))
         worked = any(isinstance(recorded.event, UpdateApplied) for recorded in new)
         for server in self._servers:
-            # # If no update is expected and no upload waits, a dead server does no harm, and must not end a run that
-            # only evaluates.
+            # If no update is expected and no upload waits, a dead server does no harm, and must not end a run that only
+            # evaluates.
             if not (is_needed or self._folder.waiting_uploads()):
                 server.try_anew()
                 continue

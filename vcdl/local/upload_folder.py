@@ -24,9 +24,8 @@ _CLAIMED_AT_ONCE = 8
 class UploadFolder(Results):
     """The uploads of a run, claimed by one parameter server.
 
-    !Each claimed upload is locked until `done`, so that no other server applies it too. If the server is killed, the
-    kernel
-    releases its locks, and another server claims the uploads.
+    Each claimed upload is locked until `done`, so that no other server applies it too. If the server is killed, the
+    kernel releases its locks, and another server claims the uploads.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -37,7 +36,7 @@ class UploadFolder(Results):
     def claim(self) -> list[Uploaded]:
         """Lock the oldest uploads that no other server has locked; return all that this server holds, at most eight.
 
-        !Uploads of earlier calls are returned again until `done`. A file that is no upload is moved to the folder
+        Uploads of earlier calls are returned again until `done`. A file that is no upload is moved to the folder
         `quarantine`.
         """
         claimed: list[Uploaded] = []

@@ -61,9 +61,8 @@ def fork_warm_workers(count: int) -> None:
     from vcdl.client.unneeded import unneeded_hidden
     from vcdl.stores.open import load_client_libraries
 
-    # # Client libraries are loaded before TensorFlow and in the parent, because the children inherit the order in which
-    # the
-    # # TLS libraries were loaded.
+    # Client libraries are loaded before TensorFlow and in the parent, because the children inherit the order in which
+    # the TLS libraries were loaded.
     load_client_libraries()
     with unneeded_hidden():
         import keras
@@ -192,7 +191,7 @@ class _WarmWorker:
 def _live(stdin: int, stdout: int) -> NoReturn:
     """Run as a warm worker in the forked child: close inherited files, wait for a command, run it, and exit.
 
-    !Without a command, because the parent has closed the pipe or died, it exits with 0.
+    Without a command, because the parent has closed the pipe or died, it exits with 0.
 
     Args:
         stdin: Descriptor of the pipe that becomes standard input.

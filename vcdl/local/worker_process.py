@@ -16,7 +16,7 @@ from vcdl.local.warm_workers import Child, start_module
 class WorkerProcess:
     """A worker process, and the workunit that it trains.
 
-    !`workunit` is None while it trains none. The grid sets the fields by the worker's messages.
+    `workunit` is None while it trains none. The grid sets the fields by the worker's messages.
     """
 
     name: str
@@ -43,7 +43,7 @@ class WorkerProcess:
         """
         environment = {**os.environ, **limit_threads(threads)}
         process = start_module(module, environment=environment, log=log, answers=True)
-        # # The output is read without blocking, as one thread serves all workers and must never wait for one of them.
+        # The output is read without blocking, as one thread serves all workers and must never wait for one of them.
         os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
         return cls(name, process)
 
@@ -78,7 +78,7 @@ class WorkerProcess:
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the messages that the worker sent since the last call, and whether it is dead (has closed its output).
 
-        !It never waits. An incomplete line is kept until the remainder arrives.
+        It never waits. An incomplete line is kept until the remainder arrives.
         """
         try:
             data = os.read(self.fileno(), 1 << 16)
