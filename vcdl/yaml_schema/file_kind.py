@@ -31,7 +31,7 @@ _KINDS = (JOB, FLEET, CLIENTS, POPULATION)
 
 def mistaken_for(expected: FileKind, values: Mapping[str, Any]) -> FileKind | None:
     """Return the other kind that a file seems to be, judging by its keys; None if it may be of the expected kind."""
-    # # One key that only the expected kind has is enough: the other keys may be mistakes, which are reported later.
+    # One key that only the expected kind has is enough: the other keys may be mistakes, which are reported later.
     if expected.own_keys & values.keys():
         return None
     return next((kind for kind in _KINDS if kind.own_keys & values.keys()), None)

@@ -24,8 +24,8 @@ _HALF = "half of an escaped character (\\ud800 to \\udfff alone); write the char
 
 Place = tuple[str | int, ...]
 
-# # Words and numbers are recognised as in YAML 1.2, not as in PyYAML's 1.1: 1e-3 is a number; `on`, 1:30 and 2024-01-01
-# # are text; 010 is ten.
+# Words and numbers are recognised as in YAML 1.2, not as in PyYAML's 1.1: 1e-3 is a number; `on`, 1:30 and 2024-01-01
+# are text; 010 is ten.
 _RESOLVERS = (
     ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     ("tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 class ProblemsError(ValueError):
     """Raised by a validator for all problems of one value, with places relative to that value.
 
-    !`report` needs places from the top of the file, so the caller puts the value's own place in front.
+    `report` needs places from the top of the file, so the caller puts the value's own place in front.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -70,7 +70,7 @@ class Document:
     """Place → the command-line setting that replaced it, as given."""
 
     def setting_of(self, at: Place) -> str | None:
-        """Return the setting of the command line that a place comes from; None if it comes from the file."""
+        """Return the command-line setting that gave the value at a place, as the user wrote it; None: the file did."""
         return next((self.settings[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.settings), None)
 
     def line_of(self, at: Place) -> int:
@@ -93,7 +93,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        # # An alias is refused, because aliases of aliases expand without bound and no file of VCDL needs one.
+        # An alias is refused, because aliases of aliases expand without bound and no file of VCDL needs one.
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "aliases are not used here: write it out", mark)
@@ -123,8 +123,7 @@ def read_document(path: Path, kind: FileKind) -> Document:
     document.values = _plain(node, (), document)
     if not isinstance(document.values, dict):
         raise JobError(f"{path}:1: expected keys, each with its value after a colon, got {show(document.values)}")
-    # # The kind is checked before the schema, else a fleet file given as a job file would produce a page of unknown
-    # keys.
+    # The kind is checked before the schema, else a fleet file given as a job file would produce a page of unknown keys.
     other = mistaken_for(kind, document.values)
     if other is not None:
         raise JobError(f"{path}: this is {other.name} ({other.guide}); give {kind.name} ({kind.guide})")
@@ -158,7 +157,7 @@ def replace_key(document: Document, setting: str) -> None:
         if not isinstance(section, dict):
             whole = without_passwords(".".join(at[:depth]))
             raise JobError(f"{origin}: the file has {whole} as one value; set {whole} as a whole")
-    # # The setting is recorded, because a wrong value from the command line has no line in the file to report.
+    # The setting is recorded, because a wrong value from the command line has no line in the file to report.
     document.settings[at] = setting
     section[at[-1]] = None if node is None else _plain(node, at, document)
 
@@ -166,7 +165,7 @@ def replace_key(document: Document, setting: str) -> None:
 def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobError:
     """Return one error for the user with a line for each problem: those of the file by line, then those of settings.
 
-    !After MAX_SHOWN problems it says only how many more there are.
+    After MAX_SHOWN problems it says only how many more there are.
 
     Args:
         path: The file, which precedes each line.
@@ -259,7 +258,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
 
 
 def _plain(node: yaml.Node, at: Place, document: Document) -> Any:
-    # # For a value in a mapping, `_mapping` has set the line of the key, which helps a reader more than that of the
+    # For a value in a mapping, `_mapping` has set the line of the key, which helps a reader more than that of the
     # value.
     document.lines.setdefault(at, node.start_mark.line + 1)
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
@@ -291,7 +290,7 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
         except UnicodeError:
             document.problems.append(Problem(at, f"of a key: {_HALF}", line))
             continue
-        # # A key that is given twice is a mistake: PyYAML would silently keep the last one, while the user sees both.
+        # A key that is given twice is a mistake: PyYAML would silently keep the last one, while the user sees both.
         if key in values:
             first = document.lines[(*at, key)]
             document.problems.append(Problem((*at, key), f"given on line {first} already; keep one", line))
@@ -328,7 +327,7 @@ def _scalar(kind: str, text: str) -> Any:
 
 
 def _breadcrumb(problem: Problem) -> str:
-    # # Keys come from the file and may contain a line break, which must not break the line of the message.
+    # Keys come from the file and may contain a line break, which must not break the line of the message.
     steps = [str(step + 1) if isinstance(step, int) else _printable(step) for step in problem.at]
     return f"{' > '.join(steps)}: {problem.message}" if steps else problem.message
 

@@ -68,7 +68,7 @@ def load_section(
     try:
         section = schema.model_validate(document.values, context=folder)
     except ValidationError as error:
-        # # A value that could not be read is missing for the schema, which would report its place a second time.
+        # A value that could not be read is missing for the schema, which would report its place a second time.
         refused = {problem.at for problem in problems}
         problems += [problem for problem in _problems_of(error, schema) if problem.at not in refused]
     if problems:
@@ -130,7 +130,7 @@ def one_of_sections(
             kind = known[name]
         except PluginError as error:
             refuse(raw, str(error))
-        # # If `key` is missing, a key that only another kind has shows that the user did not mean the default kind.
+        # If `key` is missing, a key that only another kind has shows that the user did not mean the default kind.
         if key not in fields:
             _refuse_keys_of_others(name, fields)
         return read_section(kind, fields)
@@ -142,7 +142,7 @@ def one_of_sections(
         problems: list[Problem] = []
         usable: dict[str, type[Section]] = {}
         for name in known:
-            # # A kind whose package is broken is skipped, because it must not hide the user's mistake.
+            # A kind whose package is broken is skipped, because it must not hide the user's mistake.
             with suppress(PluginError):
                 usable[name] = known[name]
         for field in fields.keys() - known[meant].model_fields.keys():
@@ -156,7 +156,7 @@ def one_of_sections(
 
 
 def list_of_sections(kind: type[Section]) -> PlainValidator:
-    """Return a validator for a list of one section or more; a problem's place is `(index, key)`."""
+    """Return a validator for a list of one or more sections, which gives a tuple; problems are at `(index, key)`."""
 
     def check(raw: Any) -> tuple[Section, ...]:
         if not isinstance(raw, list | tuple) or not raw:
@@ -202,12 +202,11 @@ def section_or_nothing(section: type[Section]) -> PlainValidator:
 def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Problem]:
     """Yield the findings of pydantic as Problems with sentences for users and places from the top of `schema`.
 
-    !A ValueError of a validator contains the finished sentence, which is kept; pydantic's own findings are reworded.
+    A ValueError of a validator contains the finished sentence, which is kept; pydantic's own findings are reworded.
     """
     for item in error.errors(include_url=False):
         at, cause = item["loc"], item.get("ctx", {}).get("error")
-        # # A ProblemsError has places inside its value, while pydantic knows the place of the value, so both are
-        # joined.
+        # A ProblemsError has places inside its value, while pydantic knows the place of the value, so both are joined.
         if isinstance(cause, ProblemsError):
             for problem in cause.problems:
                 yield problem._replace(at=at + problem.at)

@@ -80,7 +80,7 @@ def count_or_fraction() -> PlainValidator:
     def check(value: Any) -> int | float:
         if _is_whole(value) and value >= 1:
             return int(value)
-        # # 1.0 is refused, because it may be meant as one sample or as all of them.
+        # 1.0 is refused, because it may be meant as one sample or as all of them.
         if isinstance(value, float) and 0 < value < 1:
             return value
         raise expected("a whole number ≥ 1, or a fraction between 0 and 1 (both excluded)", value)
@@ -143,7 +143,7 @@ def function_path() -> PlainValidator:
 def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> PlainValidator:
     """Return a validator for an existing file, which gives its absolute path.
 
-    !Relative paths start at the folder of the validation's context. Without a context the path is not checked.
+    Relative paths start at the folder of the validation's context. Without a context the path is not checked.
 
     Args:
         misread: Returns advice for a path of a kind that the key does not take, or None.
@@ -196,9 +196,8 @@ def folder(raw: Any, job_folder: Path | None) -> Path | None:
 def _existing(value: Any, job_folder: Path | None, what: str, is_there: Callable[[Path], bool]) -> Path:
     if not isinstance(value, str | Path) or not str(value).strip():
         raise expected(f"the name of a {what}", value)
-    # # Without a folder nothing is checked: a run's own job file is read on other machines and years later, where the
-    # files
-    # # that it names need not exist.
+    # Without a folder nothing is checked: a run's own job file is read on other machines and years later, where the
+    # files that it names need not exist.
     if job_folder is None:
         return Path(value)
     path = job_folder / value
@@ -226,7 +225,7 @@ def _number(what: str, fits: Callable[[float], bool], *words: str, also: str = "
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in words:
             return value
-        # # `true` is refused, because it is an int in Python.
+        # `true` is refused, because it is an int in Python.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise expected(what, value)
         if not math.isfinite(value) or not fits(value):
