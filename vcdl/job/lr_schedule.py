@@ -70,14 +70,14 @@ class SubtaskRate:
             place: The subtask's number in the job, counted from 0.
             subtasks: Number of subtasks of the whole job.
             active_clients: Clients at work now; more than `scale_with_clients` count as that many.
-            open_workunits: Workunits that clients have or will get now, which shorten the sequence of steps.
+            open_workunits: Number of workunits that are open now, whose steps run at the same time.
         """
         clients = min(max(1, active_clients), self.scale_with_clients)
         return self._course(place, subtasks) * (clients * self._boost(max(1, open_workunits)))
 
     @property
     def highest(self) -> float:
-        """The highest result of `at` with one open workunit, which is the factor that the model must survive."""
+        """The highest result of `at` with one open workunit, at which a step's length is measured before the job."""
         return self.scale_with_clients * self.short_job_boost
 
     def words(self, peak: float, *, is_tried: bool, has_moments: bool) -> str:

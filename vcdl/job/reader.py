@@ -189,10 +189,14 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
 
 
 def _path(raw: Any, job_folder: Path | None) -> Path:
-    """Return the absolute path of a source; for a function `module:name`, that name as if it were a file in the folder.
+    """Return the path of a source; for a function `module:name`, that name as if it were a file in the job's folder.
+
+    Args:
+        raw: The path or function as the user gave it.
+        job_folder: The folder of the job file, where relative paths start; None: whether a path exists is not checked.
 
     Raises:
-        ValueError: There is no such file, folder or module.
+        ValueError: There is no such file or folder. Whether a function exists is not checked.
     """
     # A file that exists wins over a function, because on Linux `module:function` is a valid file name.
     if isinstance(raw, str) and kinds.FUNCTION.fullmatch(raw) and not (job_folder and (job_folder / raw).exists()):
