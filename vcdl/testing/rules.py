@@ -82,7 +82,7 @@ class RuleContract:
             rule.apply(server, update)
 
     def test_one_that_says_that_it_averages_never_leaves_the_two(self, rule: Rule, number: int) -> None:
-        """Check it, because such a rule also averages variances, which must stay positive."""
+        """Check that the result is between server and upload, because variances are averaged too and must stay ≥ 0."""
         if not rule.averages:
             return
         before, client, base = _kept(rule, 1000), np.abs(_noise(1, 1000)), _noise(2, 1000)
