@@ -1,1 +1,1 @@
-"""VCDL for Python programs and notebooks: a run's handle reads its folder, and a child process trains."""
+"""The Python interface of VCDL: start a run in a child process, and follow, pause and read it by its folder."""

@@ -24,16 +24,19 @@ _OTHERS = "no callback runs on other machines: iterate over run.events(), or rea
 
 
 def stop_settings(callbacks: Any) -> dict[str, Any]:
-    """Return the keys of the section `stop` that Keras callbacks stand for.
+    """Convert Keras callbacks to keys of the job's section `stop`; empty if no callback sets any.
+
+    Args:
+        callbacks: One callback, a list of them, or None.
 
     Raises:
-        JobError: A callback has no such keys.
+        JobError: A callback cannot be expressed by such keys.
     """
     given = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
     stop: dict[str, Any] = {}
     for callback in given:
         name = type(callback).__name__
-        # By module and not by `isinstance`: a subclass may do anything in addition.
+        # Compare modules instead of using `isinstance`, because a subclass may do anything in addition.
         is_keras = type(callback).__module__.startswith("keras.")
         if is_keras and name == "TerminateOnNaN":
             continue  # a training that diverges ends every run

@@ -1,4 +1,7 @@
-"""`python -m vcdl.api.child`: execute an order from standard input, and pause the run when that closes."""
+"""`python -m vcdl.api.child`: execute an order from standard input, and pause the run when that pipe closes.
+
+A message is a line of JSON on standard output, by which `vcdl.api.process` follows the run.
+"""
 
 import contextlib
 import json
@@ -23,15 +26,17 @@ from vcdl.run.failure import describe_error
 _TASKS_EVERY_S = 0.5
 """Seconds between two lists of running subtasks, so that a line per heartbeat does not flood the pipe."""
 _TASKS_TOLD = 8
-"""Subtasks in such a list: as many as a terminal shows, and a line stays below a pipe's atomic write."""
+"""Most subtasks in a message about running subtasks: a terminal shows no more, and the line stays below a pipe's atomic
+write."""
 _LONGEST_TEXT = 500
-"""Characters of a message, because only a write below a pipe's atomic size (4096 bytes) is whole or absent."""
+"""Most characters of a text in a message, because only a write below a pipe's atomic size (4096 bytes) is whole or
+absent."""
 
 
 def main() -> int:
     """Carry out the order and return the exit code."""
-    # Messages get their own copy of standard output, which then becomes standard error, so that nothing that libraries
-    # print is read as a message.
+    # Give messages their own copy of standard output and redirect the original to standard error, so that nothing that
+    # libraries print is read as a message.
     parent = _Parent(os.dup(1))
     os.dup2(2, 1)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -50,16 +55,21 @@ def main() -> int:
 
 
 class _Parent:
-    """The pipe to the program. A message is dropped if the pipe is full or has no reader."""
+    """The pipe to the program. A message is dropped if the pipe is full or has no reader, unless `tell` waits."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def tell(self, *, wait: bool = False, **message: Any) -> None:
-        """Send a message; with `wait`, even if the program is slow to read."""
+        """Send a message, as keyword arguments.
+
+        Args:
+            wait: Wait while the pipe is full, instead of dropping the message.
+            message: The message; its keys say what it is, such as `phase` or `error`.
+        """
         line = json.dumps(message).encode() + b"\n"
-        # A program that is suspended in a debugger must not hold the run up (decision 033). Only an error waits for its
-        # reader.
+        # Only errors and the first message wait for their reader: a program that is suspended in a debugger must not
+        # hold the run up (decision 033).
         os.set_blocking(self._descriptor, wait)
         with contextlib.suppress(OSError):
             while line:
@@ -68,7 +78,7 @@ class _Parent:
 
 
 class _Relay(RunObserver):
-    """An observer that sends the program news that the run's journal does not contain."""
+    """Sends the program what the run's journal does not contain: phases, waits and running subtasks."""
 
     def __init__(self, parent: _Parent) -> None:
         self._parent = parent
@@ -101,7 +111,7 @@ class _Relay(RunObserver):
 
 
 def _pause_with_parent() -> None:
-    """Interrupt this process when its standard input closes, from now on."""
+    """Start a thread that sends this process SIGINT when its standard input closes, which pauses the run."""
     when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGINT))
 
 
@@ -140,7 +150,7 @@ def _drive(folder: Any, job: Any, observer: RunObserver) -> bool:
         try:
             observer.phase("importing Keras")
             with warm_workers_for(job, folder.kind):  # before the process has a second thread
-                # Not earlier: the thread that waits for the parent's end would make forking unsafe.
+                # Start it only after the workers were forked, because forking with a second thread is unsafe.
                 _pause_with_parent()
                 reached = drive(folder, job, observer)
         except KeyboardInterrupt:

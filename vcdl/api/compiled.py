@@ -15,13 +15,17 @@ _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 
 
 def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
-    """Return the keys of `training` that the model was compiled with.
+    """Return the optimizer, rate, loss and metrics that a model was compiled with, as keys of the section `training`.
+
+    Args:
+        model: The model. Loss and metrics of one with several outputs are left out: see `vcdl.api.outputs`.
+        code: The job's own code, whose losses and metrics are accepted, too.
 
     Returns:
-        The keys; none if it was not compiled.
+        The keys; none if the model was not compiled.
 
     Raises:
-        JobError: A part is not Keras' own.
+        JobError: A part is neither Keras' own nor in `code`, or is not supported.
     """
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config:
@@ -62,19 +66,19 @@ def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
 
 
 def _read_compile_metrics(model: Any, count: int) -> list[Any]:
-    """Return the metrics in the form in which `compile` received them.
+    """Return the metrics as `compile` received them, each None if Keras no longer stores them.
 
-    Only that form distinguishes two functions of the same name.
+    Only these objects distinguish two functions of the same name.
     """
-    # A private field, as `get_compile_config` has only names. Without the field, only names are compared.
+    # Read a private field, because `get_compile_config` has only names. Without the field, only names are compared.
     given = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
 
 
 def _as_peak(rate: float, optimizer: Any) -> Any:
-    """Return the rate as the peak of a default schedule.
+    """Return `learning_rate` of a job file: the optimizer's usual schedule, with this rate as its peak.
 
-    The optimizer's own default was hardly a choice, so the job's default replaces it.
+    A rate that equals the optimizer's own default was hardly chosen by the user, so the job's default replaces it.
     """
     name, own_rate = type(optimizer).__name__, inspect.signature(type(optimizer)).parameters["learning_rate"].default
     usual = usual_rate(Named(name)).model_dump(mode="json", exclude_none=True)
@@ -92,7 +96,17 @@ def _rate(rate: Any) -> float:
 
 
 def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> Any:
-    """Return a loss or a metric in a job file's form, from a name, an object's configuration or a function's name."""
+    """Describe a loss or a metric as a job file does: by its name, with the arguments that differ from their defaults.
+
+    Args:
+        key: `loss` or `metrics`.
+        given: The object or function as `compile` received it, or None if it is unknown.
+        config: Keras' serialised form of it.
+        code: The job's own code, or None.
+
+    Raises:
+        JobError: It is neither Keras' own nor in `code`.
+    """
     import keras
 
     if isinstance(config, str):
@@ -104,17 +118,17 @@ def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> A
         if code is not None and code.brings(getattr(given, "__module__", None)):
             return f"{given.__module__}:{given.__name__}"
         known = getattr(getattr(keras, "losses" if key == "loss" else "metrics"), name, None)
-        # A user's function may have the name of one of Keras', which would silently replace it.
+        # Refuse a user's function that has the name of one of Keras', which would silently replace it.
         if known is None or (given is not None and given is not known):
             raise _own(key, name, given)
         return name
-    # Keras leaves some arguments out of the configuration, such as the delta of Huber.
+    # Add the arguments that Keras leaves out of the configuration, such as the delta of Huber.
     left_out = getattr(given, "_fn_kwargs", {}) if type(given).__name__ == config["class_name"] else {}
     return _describe_by_name(key, given, {**config, "config": {**left_out, **config["config"]}}, code)
 
 
 def _describe_by_name(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -> Any:
-    """Return an object of Keras by its name, with the arguments that differ from their defaults."""
+    """Describe an object by its name, with the arguments that differ from their defaults. Raises JobError."""
     from vcdl.client.metrics import snake_case
 
     class_name, is_own = config["class_name"], code is not None and code.brings(config.get("module"))
@@ -130,10 +144,10 @@ def _describe_by_name(key: str, given: Any, config: dict[str, Any], code: OwnCod
 
 
 def _class_of(key: str, given: Any, config: dict[str, Any], is_own: bool) -> Any:
-    """Return the class of an object, Keras' own or the job's code.
+    """Return the class of an optimizer, loss or metric.
 
     Raises:
-        JobError: It is neither.
+        JobError: It is neither Keras' own nor in the job's code.
     """
     import keras
 
@@ -156,7 +170,7 @@ def _own(key: str, name: str, given: Any) -> JobError:
 
 
 def how_to_send(part: Any) -> str:
-    """Return the advice for a part of the caller's own program: send its module along."""
+    """Return the advice of an error message for a class or function of the user's program: send its module along."""
     module = getattr(part if isinstance(part, type) or callable(part) else type(part), "__module__", "")
     moved = "move it into a file next to the program, and " if module == "__main__" else ""
     return f"{moved}give code=FOLDER, that of its module, which sends it to machines of your own"

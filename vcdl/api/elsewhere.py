@@ -1,4 +1,4 @@
-"""A service on another machine from Python: `vcdl.connect("lab").submit("job.yaml").wait().model()`."""
+"""Use a service on another machine from Python: `vcdl.connect("lab").submit("job.yaml").wait().model()`."""
 
 import math
 import sys
@@ -37,22 +37,29 @@ class RemoteRun:
 
     @property
     def status(self) -> str:
-        """`beginning`, or a state of `vcdl status`: `running`, `paused`, `finished`, `failed`, `killed`, `waiting`."""
+        """The run's state: `beginning`, or one of `vcdl status`.
+
+        The latter are `running`, `paused`, `finished`, `failed`, `killed` and `waiting`.
+        """
         return str(self._client.job(self.name)["state"])
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The keys of `vcdl status --json`."""
+        """The run's summary, with the keys of `vcdl status --json`. Each access asks the service."""
         return self._client.job(self.name)
 
     @property
     def history(self) -> History:
-        """The measurements of the epochs so far."""
+        """The measurements of the epochs so far. Each access downloads the run's events."""
         job = self.summary
         return History.of_events(self.events(follow=False), job.get("epochs_wanted", 0), job.get("shards", 0))
 
     def wait(self, timeout_s: float | None = None, *, show: bool = True) -> Self:
-        """Wait until the run has ended or paused, showing its progress; Ctrl-C stops the waiting, not the run.
+        """Wait until the run has ended or paused, and return the run itself. Ctrl-C ends the waiting, not the run.
+
+        Args:
+            timeout_s: Most seconds to wait; None: no limit.
+            show: Print progress to standard output.
 
         Raises:
             VcdlError: The run was given up.
@@ -62,7 +69,10 @@ class RemoteRun:
         return self
 
     def stop(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Pause the run, and wait until it has paused.
+        """Pause the run, wait until it has paused, and return the run itself. A run that has ended is left as it is.
+
+        Args:
+            timeout_s: Most seconds to wait.
 
         Raises:
             VcdlError: That takes longer than `timeout_s`.
@@ -81,19 +91,19 @@ class RemoteRun:
         time.sleep(_EVERY_S)
 
     def resume(self) -> Self:
-        """Resume the run."""
+        """Ask the service to resume the run, and return the run itself."""
         self._client.resume(self.name)
         return self
 
     def events(self, *, follow: bool = True) -> Iterator[Event]:
-        """Yield the events of its journal in order.
+        """Yield the events of the run's journal from its start, in order.
 
         Args:
             follow: Wait for further events until the run ends or pauses.
         """
         after, is_over = 0, False
         while not is_over:
-            # The state before the events: in the other order the last ones could be missed.
+            # Read the state before the events: in the other order, the last events could be missed.
             is_over = not follow or self.status in OVER
             while page := self._client.events(self.name, after):
                 yield from (event for _, event in page)
@@ -102,7 +112,7 @@ class RemoteRun:
                 time.sleep(_EVERY_S)
 
     def model(self, best: bool = False) -> Any:
-        """Return the trained model, or the newest weights of an unfinished run.
+        """Download the trained model as a Keras model; for an unfinished run, with its newest weights.
 
         Args:
             best: Return the model of the best epoch instead.
@@ -111,7 +121,7 @@ class RemoteRun:
 
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             path = Path(folder) / "model.keras"
-            # The file is there already. Exporting builds the model anew at the service, which takes seconds.
+            # A finished run has this file. Any other model must be exported by the service, which takes seconds.
             if self.status == "finished" and not best:
                 self._client.fetch(self.name, "model.keras", path)
             else:
@@ -120,13 +130,16 @@ class RemoteRun:
 
 
 class RemoteService:
-    """A service of `vcdl login`. Every call raises VcdlError if it cannot be reached or refuses the request."""
+    """A service that `vcdl login` knows by name.
+
+    Every call raises VcdlError if the service cannot be reached or refuses the request.
+    """
 
     def __init__(self, name: str) -> None:
         self._client = ServiceClient(connection_of(name))
 
     def submit(self, job_file: str | Path, *settings: str, key: str = "") -> RemoteRun:
-        """Train a job file at the service.
+        """Send a job and its files to the service, which starts to train it; return the run without waiting.
 
         Args:
             job_file: The job.
@@ -137,7 +150,7 @@ class RemoteService:
             return RemoteRun(self._client, self._client.submit(self._client.send(parcel), key))
 
     def run(self, name: str) -> RemoteRun:
-        """Return the run of a job by the job's name."""
+        """Return the run of a job. Raises VcdlError if the service has no job of this name."""
         self._client.job(name)
         return RemoteRun(self._client, name)
 
@@ -147,7 +160,7 @@ class RemoteService:
 
 
 def connect(name: str) -> RemoteService:
-    """Return a service by the name that `vcdl login` gave it.
+    """Return the service that `vcdl login` stored under a name. Nothing is sent yet.
 
     Raises:
         JobError: There is no such service.

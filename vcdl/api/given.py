@@ -55,7 +55,7 @@ def as_array(name: str, value: Any) -> "Array":
 
 
 def as_arrays(name: str, value: Any, ends: Sequence[str], what: str) -> "dict[str, Array]":
-    """Return samples by input, or labels by output.
+    """Return samples keyed by input, or labels keyed by output; "" is the key of a single one.
 
     Args:
         name: The argument, for messages.
@@ -79,7 +79,7 @@ def as_arrays(name: str, value: Any, ends: Sequence[str], what: str) -> "dict[st
 
 
 def ends_of(model: Any) -> tuple[list[str], list[str]]:
-    """Return the names of the model's inputs and outputs; two empty lists while its inputs are unknown (not built)."""
+    """Return the names of the model's inputs and of its outputs; two empty lists if it is not built yet."""
     from vcdl.client.model import output_tensors
 
     if not getattr(model, "inputs", None):
@@ -114,7 +114,7 @@ def _without_objects(name: str, array: "Array") -> "Array":
     """Return an array of Python objects as numbers or texts, such as a pandas table with columns of several types."""
     import numpy as np
 
-    # pandas gives objects for a table with columns of several types, and for columns of text.
+    # pandas returns an array of objects for a table with columns of several types, and for columns of text.
     kinds = {type(value) for value in array.ravel()}
     if kinds <= {str}:
         return array.astype(str)
@@ -129,7 +129,7 @@ def _without_objects(name: str, array: "Array") -> "Array":
 
 
 def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write the arrays uncompressed, piece by piece, so that none is copied as a whole.
+    """Write the arrays uncompressed into the archive `data.npz`, piece by piece, so that none is copied as a whole.
 
     Raises:
         RunFolderError: The folder cannot be written.
@@ -141,7 +141,7 @@ def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
-    """Write each array into its own file, which is read piece by piece.
+    """Write each array into its own file `data/NAME.npy`, from which a run reads samples in pieces.
 
     Raises:
         RunFolderError: The folder cannot be written.
@@ -155,7 +155,7 @@ def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_model(folder: Path, model: Any) -> dict[str, str]:
-    """Write the model with its weights; return the keys of `model` that name the files.
+    """Write the model and its weights into a folder; return the keys of the section `model` that name the files.
 
     Raises:
         ModelError: Keras cannot save the model.
@@ -186,7 +186,7 @@ def check_is_a_model(model: Any) -> None:
 
 
 def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
-    """Build a model as `fit` would, and refuse one that clients cannot load.
+    """Build a model in place if it is not built, as `fit` would, and refuse one that clients cannot load.
 
     Args:
         model: The model.
@@ -224,5 +224,5 @@ def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | 
             config = model.to_json()
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"the model has no JSON ({one_line(error)}): use Keras' own layers only") from error
-    # The check that clients make: here it is an exception of `train`, and not a job that fails on every host.
+    # Make the check that clients make, so that `train` raises an error instead of the job failing on every host.
     parse_config(config if code is None else code.with_model(config))

@@ -27,11 +27,16 @@ from vcdl.run.reading import RunFollower, RunState, journal_of, read_report, sta
 _LOOK_EVERY_S = 0.2
 """Seconds between two looks at a run on this machine: short, because a look reads local files only."""
 _GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
-"""States in which a run may have further events."""
+"""States in which a run may still produce events."""
 
 
 class RunHandle:
-    """A run, from `vcdl.train`, `Job.run` or `vcdl.open`."""
+    """A run: read its progress and results, wait for it, pause it and resume it.
+
+    `vcdl.train`, `Job.run` and `vcdl.open` return it. Everything is read from the run's folder, so several programs may
+    use one run. The handle also holds the child process if this program started the run. Such a run pauses when the
+    program ends.
+    """
 
     def __init__(self, folder: RunFolder, process: RunProcess | None = None) -> None:
         self._folder = folder
@@ -48,7 +53,11 @@ class RunHandle:
 
     @classmethod
     def begin(cls, order: ChildOrder, *, shows: bool) -> Self:
-        """Start a process for a run, and wait until its job is accepted and prepared.
+        """Start a child process for a run, and wait until its job is accepted and prepared.
+
+        Args:
+            order: What the child does: begin, resume or simulate a run.
+            shows: Print what the child does meanwhile.
 
         Raises:
             VcdlError: The job is refused.
@@ -91,7 +100,7 @@ class RunHandle:
 
     @property
     def history(self) -> History:
-        """The measurements of the epochs so far."""
+        """The measurements of the epochs so far, read from the run's journal at each access."""
         return History.of(self._folder, self._job.stop.epochs, self._job.data.shards)
 
     @property
@@ -100,7 +109,7 @@ class RunHandle:
         return summary_of(self.name, read_report(self._folder))
 
     def events(self, *, follow: bool = True) -> Iterator[Event]:
-        """Yield the events of the run from its start.
+        """Yield the events of the run from its start, in order.
 
         Args:
             follow: Wait for further events until the run ends or pauses.
@@ -111,7 +120,7 @@ class RunHandle:
         """
         last_id, is_over = 0, False
         while not is_over:
-            # The state before the events: in the other order the last ones could be missed.
+            # Read the state before the events: in the other order, the last events could be missed.
             is_over = not follow or self._is_over
             with journal_of(self._folder) as journal:
                 for recorded in () if journal is None else journal.stream(last_id):
@@ -123,9 +132,13 @@ class RunHandle:
             self._raise_failure()
 
     def wait(self, timeout_s: float | None = None, *, show: bool = True) -> Self:
-        """Wait until the run has ended or paused, showing its progress; return the run itself.
+        """Wait until the run has ended or paused, and return the run itself.
 
-        Ctrl-C pauses a run of this program.
+        Ctrl-C pauses a run that this program started.
+
+        Args:
+            timeout_s: Most seconds to wait; None: no limit.
+            show: Show the run's progress.
 
         Raises:
             VcdlError: The error that ended the run.
@@ -144,7 +157,9 @@ class RunHandle:
         return self
 
     def stop(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Pause the run, wherever it runs, and wait until it has paused. `resume` continues it.
+        """Pause the run, in whichever process it runs, and wait until it has paused; return the run itself.
+
+        `resume` continues it.
 
         Raises:
             RunFolderError: It took longer than `timeout_s`.
@@ -161,12 +176,15 @@ class RunHandle:
         return self
 
     def resume(self, *, show: bool = True) -> Self:
-        """Resume a run that was paused or killed; return the run itself.
+        """Resume a run that was paused or killed, in a child process of this program; return the run itself.
+
+        A run of a BOINC project is continued by the project's daemons instead. A run that this program already runs is
+        left as it is.
 
         Raises:
             VcdlError: It cannot continue.
         """
-        # The daemons of a BOINC project serve such a run. There is no process to start here.
+        # The daemons of a BOINC project continue such a run, so no process is started here.
         if self._folder.kind.has_daemons:
             release(self._folder)
         elif self._folder.kind.driver is None:
@@ -189,7 +207,7 @@ class RunHandle:
 
         if self._job.model.code is not None:
             own_code.permit()
-        # A run that was retried still has the file of its first end: only that of a finished run has the last weights.
+        # A run that was retried still has the file of its first end, so use the file only if the run is finished.
         if not best and self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
             return load_exported(self._folder.keras_file, self._job, self._folder)
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
@@ -223,7 +241,7 @@ class RunHandle:
             return follower.report
 
     def _pause_process(self) -> None:
-        """Pause the run of this program; another Ctrl-C ends its process immediately."""
+        """Pause the run if this program started it; another Ctrl-C ends its process immediately."""
         if self._process is None:
             return
         self._process.interrupt()
@@ -237,7 +255,7 @@ class RunHandle:
         if self._process is not None and self._process.failure is not None:
             raise self._process.failure
         report = read_report(self._folder)
-        # Also for a run of another program: whoever waits for a run wants to know why it failed.
+        # Raise it also if another program started the run, because who waits for it wants to know why it failed.
         if report.is_given_up and not self._folder.running_pid:
             from vcdl.run.driver import failed_shard_error
 

@@ -13,18 +13,24 @@ from vcdl.wire.workunit import WorkunitName
 
 @dataclass(frozen=True)
 class History:
-    """`history["val_loss"][0]` is the first epoch's, as for `fit`; an epoch appears once it is closed and measured."""
+    """A run's measurements by epoch, as the `History` that Keras' `fit` returns.
+
+    `history["val_loss"][0]` is that of the first epoch. An epoch is included once it is closed and measured.
+    """
 
     history: dict[str, list[float]] = field(default_factory=dict)
-    """`loss`: the mean training loss that clients report; `val_loss` and `val_` with a metric's name: at the epoch's
-    end."""
+    """Measurements by name, each a list with a value for each of the epochs in `epoch`.
+
+    `loss` is the mean training loss that clients report. `val_loss`, and `val_` with a metric's name, are measured at
+    the end of the epoch.
+    """
     epoch: list[int] = field(default_factory=list)
-    """Counted from 0, as Keras does."""
+    """Numbers of the epochs, counted from 0 as Keras does."""
     params: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: RunFolder, epochs: int, shards: int) -> "History":
-        """Return the history of a run so far.
+        """Read the history of a run so far from its journal.
 
         Args:
             folder: The run's folder.
@@ -40,7 +46,13 @@ class History:
 
     @classmethod
     def of_events(cls, events: Iterable[Event], epochs: int, shards: int) -> "History":
-        """Build the history from a run's events."""
+        """Build the history from a run's events.
+
+        Args:
+            events: The events, in order.
+            epochs: The job's epochs.
+            shards: The job's shards.
+        """
         losses, samples = defaultdict[int, float](float), defaultdict[int, int](int)
         closed: dict[int, EpochClosed] = {}
         measured: defaultdict[int, dict[int, VersionEvaluated]] = defaultdict(dict)
@@ -57,7 +69,8 @@ class History:
         made = cls(params={"epochs": epochs, "steps": shards})
         for epoch in sorted(closed):
             if measured[epoch]:
-                # The weights at the epoch's end, as `fit` measures them.
+                # Use the measurement of the epoch's last version, as `fit` does; if it is missing, that of the newest
+                # one measured.
                 last = measured[epoch].get(closed[epoch].version, measured[epoch][max(measured[epoch])])
                 made._add(epoch, losses[epoch] / samples[epoch] if samples[epoch] else float("nan"), last)
         return made

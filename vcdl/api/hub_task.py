@@ -7,11 +7,13 @@ from vcdl.errors import DataError, one_line
 from vcdl.models.hub_inline import inline_model
 
 _MASK = -1
-"""The label of padding, where KerasHub gives it weight 0."""
+"""Label that replaces those of padding, to which KerasHub gives weight 0."""
 
 
 def preprocess(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> tuple[Any, Any, Any]:
     """Convert samples, labels and weights with the model's preprocessor, as `fit` does.
+
+    For language models, weights of single tokens become masked labels (`mask_of`).
 
     Args:
         model: The model; one without a preprocessor changes nothing.
@@ -44,13 +46,13 @@ def preprocess(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> tu
 
 
 def mask_of(model: Any) -> Mapping[str, Any]:
-    """Return the keys of the section `data` that the labels of `preprocess` need."""
+    """Return the keys of the section `data` that tell a job which labels are masked; empty if no label is."""
     from_tokens = "CausalLM" in type(getattr(model, "preprocessor", None)).__name__
     return {"mask": _MASK} if from_tokens else {}
 
 
 def of_keras_layers(model: Any, arrays: Mapping[str, Any]) -> Any:
-    """Return a model of KerasHub as one of Keras' own layers, compiled in the same way.
+    """Convert a model with KerasHub's layers to Keras' own layers, and compile it in the same way.
 
     Args:
         model: The model.
@@ -70,7 +72,8 @@ def of_keras_layers(model: Any, arrays: Mapping[str, Any]) -> Any:
 
 
 _NONE = {"weighted_metrics": None}
-"""KerasHub's language models weigh their metrics without padding, as `data > mask` does."""
+"""Settings of `compile` that are removed: KerasHub weighs metrics to leave out padding, which `data > mask` does
+here."""
 
 
 def _as_numpy(value: Any) -> Any:

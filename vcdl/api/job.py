@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class JobFile:
-    """A job file with some of its keys replaced. It is read again when it is run."""
+    """A job file, some of whose keys may be replaced. The file is read again when the job is checked or run."""
 
     def __init__(self, file: Path, overrides: tuple[str, ...] = ()) -> None:
         self._file = file
@@ -41,7 +41,7 @@ class JobFile:
         return self.settings.name
 
     def check(self) -> "Checked":
-        """Make the checks that a run makes before its first subtask, as `vcdl check` does.
+        """Check the job as `vcdl check` does, and return what was found. Nothing is written.
 
         Raises:
             JobError, DataError, ModelError, StoreError: The job cannot run.
@@ -51,7 +51,9 @@ class JobFile:
         return check_job(self._file, self._overrides)
 
     def run(self, out: str | Path | None = None, *, show: bool = True) -> RunHandle:
-        """Start to train on this machine, in a process of its own. `RunHandle.wait` waits for the end.
+        """Start to train on this machine in a separate process, and return once the job is accepted and prepared.
+
+        `RunHandle.wait` waits for the end.
 
         Args:
             out: The run's folder; None for runs/NAME.
@@ -72,7 +74,7 @@ class JobFile:
         show: bool = True,
         **settings: Any,
     ) -> RunHandle:
-        """Start to train on simulated clients in virtual time, as `vcdl simulate` does.
+        """Start to train on simulated clients in virtual time, as `vcdl simulate` does, in a separate process.
 
         Args:
             clients: Number of clients.

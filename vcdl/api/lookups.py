@@ -1,4 +1,4 @@
-"""Split Keras' layers that turn text into numbers off a model for `vcdl.train`, and apply them to its arrays.
+"""Remove Keras' layers that turn text into numbers from the front of a model, and apply them to the arrays instead.
 
 A client cannot run them: they contain vocabularies, take text, and may read files. In front of a model they give the
 same result whether they run once for all samples or in each step, because nothing in them is trained.
@@ -15,7 +15,7 @@ _SAMPLES = 4096
 
 
 def split_off(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Split the lookups off the front of a model.
+    """Remove the text lookups from the front of a model.
 
     Returns:
         The model behind them, compiled alike, and each lookup by the name of the input that it stood behind ("" for a
@@ -30,14 +30,14 @@ def split_off(model: Any) -> tuple[Any, dict[str, Any]]:
     found = {}
     for tensor in inputs:
         behind = [layer for layer in model.layers if _takes(layer, tensor)]
-        # Where the text also goes to another layer, the remaining model still needs it.
+        # If the text also goes to another layer, the lookup stays, because the remaining model needs the text.
         if len(behind) == 1 and _is_lookup(behind[0]):
             found[str(tensor.name)] = behind[0]
     if not found:
         return model, {}
     names = [str(tensor.name) for tensor in inputs]
     ends = [found[name].output if name in found else one for name, one in zip(names, inputs, strict=True)]
-    # Under their old names, by which the arrays of the caller are matched to the inputs.
+    # Keep the old names, by which the caller's arrays are matched to the inputs.
     given = [
         keras.Input(tuple(end.shape[1:]), dtype=end.dtype, name=name) for name, end in zip(names, ends, strict=True)
     ]
@@ -48,7 +48,7 @@ def split_off(model: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def apply_lookups(lookups: Mapping[str, Any], name: str, x: Any, names: Sequence[str]) -> Any:
-    """Apply lookups to samples.
+    """Apply lookups to samples, and return the numbers in the form of `x`, which is unchanged without lookups.
 
     Args:
         lookups: From `split_off`.

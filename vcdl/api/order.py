@@ -1,4 +1,4 @@
-"""The order that a program sends its child process: which run to begin or resume."""
+"""The order that a program sends its child process: which run to begin, resume or simulate."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ OrderAction = Literal["run", "resume", "simulate"]
 
 @dataclass(frozen=True)
 class ChildOrder:
-    """An order in plain values, as it is sent over the child's standard input."""
+    """What a child process shall do with which run; sent as one line of JSON over its standard input."""
 
     action: OrderAction
     folder: str
@@ -29,6 +29,6 @@ class ChildOrder:
     def of_line(cls, line: bytes) -> Self:
         """Read an order from a line that `to_line` returned."""
         fields: dict[str, Any] = json.loads(line)
-        # JSON has lists only, and a frozen dataclass compares as unequal with them.
+        # JSON turns tuples into lists; convert them back, so that an order equals the one that was sent.
         plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**plain)

@@ -64,7 +64,10 @@ def _output(
 
 
 def _by_name(key: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the value for each output, given by name or in order. A single loss serves all outputs."""
+    """Return each output's value, keyed by its name, from values given by name or in order. Raises JobError.
+
+    A single loss holds for all outputs.
+    """
     if isinstance(given, Mapping) and "class_name" not in given:
         return dict(given)
     if isinstance(given, list | tuple) and len(given) == len(names):

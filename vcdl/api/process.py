@@ -1,4 +1,4 @@
-"""The child process of a run, for the program: start it, read its messages, interrupt it, and end with it."""
+"""The child process of a run: start it, read its messages, interrupt it, and end it with the program."""
 
 import atexit
 import contextlib
@@ -18,22 +18,27 @@ from vcdl.files.children import start_child
 from vcdl.journal.observer import RunningTask
 
 _LAST_WAIT_S = 60.0
-"""Longest wait at the program's end for its run to pause: workers write their checkpoints."""
+"""Longest wait at the program's end for its run to pause: as long as workers may take to write their checkpoints."""
 _SHOWN_BYTES = 2000
-"""Bytes at the end of the process's output, in which the last line for the message about its death is looked for."""
+"""Bytes at the end of the process's output that are read to find its last line, for the message about its death."""
 
 
 class RunProcess:
-    """Executes an order in a separate process, in which nothing of this program can disturb the run."""
+    """Executes an order in a child process, so that nothing in this program can disturb the run.
+
+    A thread reads the child's messages and updates the attributes. The child pauses its run when this program ends,
+    even if it is killed, since that closes the child's standard input.
+    """
 
     def __init__(self, order: ChildOrder) -> None:
-        """Start the process.
+        """Start the process and the thread that reads its messages.
 
         Raises:
             GridError: It cannot be started.
         """
         self._order = order
-        # A file, because no thread reads it while the process lives, and a full pipe would block the process.
+        # Use a file for its errors, because no thread reads them while the process lives, and a full pipe would block
+        # it.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
         self.phase = "starting"
         self.waiting_for: str | None = None
@@ -47,7 +52,7 @@ class RunProcess:
         try:
             self._process = start_child(
                 "vcdl.api.child",
-                # The pipe stays open. Its end tells the child that this program has ended, however that happens.
+                # The pipe stays open. When this program ends in any way, it closes, and the child pauses the run.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -66,11 +71,11 @@ class RunProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process runs, or has sent messages that were not read yet."""
-        # The listener may still have the error to read, after the process has ended.
+        # The process may have ended before the listener has read the error that it sent.
         return self._process.poll() is None or self._listener.is_alive()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the process, and return whether it ended."""
+        """Wait up to `timeout_s` seconds for the process to end, and return whether it has."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -81,7 +86,11 @@ class RunProcess:
         return True
 
     def wait_until_begun(self, timeout_s: float) -> bool:
-        """Wait until the job is prepared or the process ended, and return whether either happened."""
+        """Wait until the job is prepared or the process has ended.
+
+        Returns:
+            False if neither happens within `timeout_s` seconds.
+        """
         # The pipe may close a moment before the process has ended, and only then is there an exit status to explain.
         return self._decided.wait(timeout_s) and (self.has_begun or self.wait(_LAST_WAIT_S))
 
@@ -93,13 +102,14 @@ class RunProcess:
 
     @property
     def failure(self) -> VcdlError | None:
-        """The error that ended the process; None: it runs, or ended well."""
+        """The error that ended the process, or None if it still runs, was interrupted or ended normally."""
         if self.is_alive:
             return None
         status = self._process.returncode
         if self._error is not None or status in (ExitCode.OK, ExitCode.INTERRUPTED):
             return self._error
-        # A second interrupt may strike before Python's handler is set, and ends the process by the signal.
+        # A second interrupt may arrive before Python's handler is set, and then the signal ends the process: no
+        # failure.
         return None if self._was_interrupted and status == -signal.SIGINT else self._death(status)
 
     @property
@@ -141,7 +151,7 @@ class RunProcess:
                 self._error = _error_of(kind, text, ExitCode(code))
 
     def _end_with_program(self) -> None:
-        """Pause the run with a notice: a program that ends without `wait` has most likely forgotten it."""
+        """Print a notice and pause the run, because a program that ends without `wait` has most likely forgotten it."""
         if self._process.poll() is not None:
             return
         print(
@@ -163,7 +173,7 @@ def _error_of(kind: str, message: str, code: ExitCode) -> VcdlError:
 
 
 def _environment() -> dict[str, str]:
-    """Return this program's environment with the backend of its Keras."""
+    """Return this program's environment variables, with the Keras backend that it has loaded."""
     environment = dict(os.environ)
     keras = sys.modules.get("keras")
     if keras is not None:

@@ -9,7 +9,7 @@ from vcdl.errors import JobError
 
 
 def plain(value: Any, at: str) -> Any:
-    """Convert a value for YAML: NumPy numbers become Python's, a path becomes text.
+    """Convert a value to what YAML can express: NumPy numbers and arrays become Python's, a path becomes text.
 
     Args:
         value: The value, or lists and dicts of values.
@@ -33,7 +33,7 @@ def plain(value: Any, at: str) -> Any:
 
 
 def as_overrides(sections: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return sections as command-line settings: `{"stop": {"epochs": 2}}` is `stop.epochs=2`.
+    """Return sections as settings of the command line: `{"stop": {"epochs": 2}}` becomes `stop.epochs=2`.
 
     Raises:
         JobError: A value has no form in YAML.

@@ -1,4 +1,4 @@
-"""The display of a run in the program that waits for it: a notebook's cell, a terminal, plain lines, or nothing."""
+"""Display a run in the program that waits for it: in a notebook's cell, on a terminal, as lines, or not at all."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ from vcdl.run.reading import clock_of
 
 
 def printing_observer(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:
-    """Return the observer that prints a run to the program's output.
+    """Return a context with the observer that shows a run in the program's output.
 
     Args:
         folder: The run's folder.

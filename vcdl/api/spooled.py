@@ -1,4 +1,4 @@
-"""Write streams of samples, in batches or single, into files, so that they become arrays on the disk."""
+"""Write streams of samples or batches into files, so that they become arrays that are mapped from the disk."""
 
 import math
 import shutil
@@ -28,7 +28,7 @@ _BOUND = "give a part of it, with n as steps_per_epoch: data.take(n) or itertool
 
 
 def is_stream(value: Any) -> bool:
-    """Return whether a value yields batches or samples one after the other, and is no array, list or table."""
+    """Return whether a value yields samples or batches one after the other, unlike an array, a list or a table."""
     if (
         value is None
         or hasattr(value, "to_numpy")
@@ -44,7 +44,10 @@ def is_stream(value: Any) -> bool:
 def spool_stream(
     name: str, stream: Any, folder: Path, part: str, axes: int | None, ends: _Ends = ((), ())
 ) -> "dict[str, Array]":
-    """Write a stream into a folder, and return its arrays by the names of a data file; samples are mapped.
+    """Read a stream to its end, write its samples into a folder, and return its arrays by their names in a data file.
+
+    Samples are mapped from the files `NAME.raw`, so the folder must exist as long as the arrays. Labels and weights are
+    in memory.
 
     Args:
         name: The argument that it came as, for messages.
@@ -60,7 +63,7 @@ def spool_stream(
     """
     import numpy as np
 
-    # Most streams do not tell their length. Others are stopped by the room that they take, below.
+    # Most streams do not tell their length. One that never ends is stopped below, when it takes too much room.
     if hasattr(stream, "cardinality") and int(stream.cardinality()) == _INFINITE:
         raise DataError(
             f"{name} is a tf.data pipeline that never ends: leave out repeat(), because a run repeats its samples in "
@@ -84,7 +87,7 @@ def spool_stream(
                     f"samples of shape {', '.join(str(shape) for shape, _ in kinds.values())}: batches must agree"
                 )
             for of, array in batch.items():
-                # Labels stay in memory: they are small, and one-hot ones are still turned into class numbers.
+                # Keep labels in memory: they are small, and one-hot ones are converted to class numbers later.
                 if not of.startswith("x"):
                     held.setdefault(of, []).append(array)
                     labels_bytes += array.nbytes
@@ -108,7 +111,7 @@ def spool_stream(
 
 
 def _batches(name: str, stream: Any, part: str, axes: int | None, ends: _Ends) -> "Iterator[dict[str, Array]]":
-    """Yield arrays by name, each with an axis of samples. Raises DataError."""
+    """Yield batches of the stream's arrays, keyed by name; single samples are stacked. Raises DataError."""
     import numpy as np
 
     waiting: list[dict[str, Array]] = []
@@ -116,7 +119,7 @@ def _batches(name: str, stream: Any, part: str, axes: int | None, ends: _Ends) -
     def together() -> "dict[str, Array]":
         return {of: np.stack([one[of] for one in waiting]) for of in waiting[0]}
 
-    # The axes of a sample are unknown for a model that is not built, and the kind of stream has to decide then.
+    # A model that is not built does not know the axes of a sample. Then the kind of stream must decide.
     gives_batches = hasattr(stream, "__iter__") or any(kind.__name__ == "PyDataset" for kind in type(stream).__mro__)
     for element in _elements(name, stream):
         given = _arrays(name, element, part, ends)

@@ -13,7 +13,7 @@ _BINARY = (*_PROBABILITIES, "hinge", "squaredhinge")
 
 
 def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
-    """Return the task that follows from loss and labels.
+    """Return the `data > task` that the loss, the labels and the output's shape imply.
 
     Args:
         output_shape: Shape of the output that learns the labels, with the axis of samples.
@@ -40,14 +40,18 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
 def _of_questions(dimensions: int, output_shape: Sequence[int | None]) -> Task:
     if dimensions == 1 or len(output_shape) == 2:
         return "multi_label" if dimensions == 2 else "classification"
-    # One yes or no for each step or pixel is a label there. Several of them are compared number by number.
+    # One yes or no for each step or pixel is that place's label. Several for each are compared number by number.
     return _labels(dimensions) if output_shape[-1] == 1 and dimensions < 4 else "regression"
 
 
 def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Turn one-hot labels into class numbers, which are smaller, and choose the loss that accepts them.
+    """Replace one-hot labels by class numbers, which are smaller, and the loss and metrics by those that accept them.
 
-    A loss that smooths labels stays, with its labels, because the loss for class numbers has no such argument.
+    A loss that smooths labels is kept, with its labels, because the loss for class numbers has no such argument.
+
+    Args:
+        training: The section `training`; changed in place.
+        arrays: The arrays by name; labels are replaced in place, if all of them are one-hot.
     """
     labels = {name: y for name, y in arrays.items() if name.startswith("y_")}
     if isinstance(training.get("loss"), Mapping) and "label_smoothing" in training["loss"]:
@@ -85,7 +89,7 @@ def _labels(dimensions: int) -> Task:
 
 
 def _dimensions(y: Any) -> int:
-    """Return the number of dimensions of the labels, without a last one of size 1."""
+    """Return the number of axes of the labels, without a last one of length 1."""
     # `fit` takes labels of shape (n, 1) and (n,) alike.
     dimensions: int = y.ndim
     return dimensions - 1 if dimensions > 1 and y.shape[-1] == 1 else dimensions

@@ -51,7 +51,7 @@ _ARGUMENTS = {
     "workers": ("grid", "workers"),
     **{key: ("stop", key) for key in ("monitor", "mode", "patience")},
 }
-"""Arguments, and settings that callbacks stand for, that are keys of a section."""
+"""Each argument of `train`, or key that callbacks set, with its section and key in a job file."""
 _OF_FIT = {
     "verbose": "run.wait(show=False) shows nothing",
     "initial_epoch": "vcdl.open(FOLDER).resume() continues a run",
@@ -131,7 +131,7 @@ def train(
     """
     for argument in sections:
         _refuse_unknown(argument)
-    # Users of `fit` give both, because 0 is the default there.
+    # Accept both if the split is 0, which is its default in `fit`.
     if validation_split == 0 and validation_data is not None:
         validation_split = None
     check_is_a_model(model)
@@ -175,7 +175,7 @@ def train(
         if code is not None:
             values["model"]["code"] = str(Path(code).resolve())
         values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
-        # Before anything is written or sent.
+        # Check the job before anything is written or sent.
         job_of(values, "vcdl.train")
         if server is not None:
             if (out, simulate, code) != (None, None, None):
@@ -186,7 +186,7 @@ def train(
 
 
 def _clients(simulate: Any) -> Mapping[str, Any] | None:
-    """Return the keys of a clients file, or None if nothing is simulated. Raises JobError."""
+    """Return the keys of a clients file, or None to train without simulation. Raises JobError."""
     if simulate is None or isinstance(simulate, bool):
         return {} if simulate else None
     if not isinstance(simulate, Mapping):
@@ -207,7 +207,7 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
     from vcdl.wire.inputs import array_name
 
     inputs, outputs = ends_of(model)
-    # A model that takes x as its own labels has no y either, but its x is an array.
+    # A model that takes x as its own labels has no y either, but its x is an array and no stream.
     pairs = {"train": x if y is None and is_stream(x) else (x, y), "val": validation, "test": test}
     arrays = {}
     for part, pair in pairs.items():
@@ -234,7 +234,10 @@ def _pair_preprocessed(model: Any, what: str, pair: Any) -> Any:
 
 
 def _of_pair(model: Any, what: str, pair: Sequence[Any]) -> dict[tuple[str, str], Any]:
-    """Return the arrays of x and y by letter and input or output. Raises DataError."""
+    """Return the arrays of x and y, keyed by (`x` or `y`, name of the input or output). Raises DataError.
+
+    The y of an autoencoder, the same object as x, is left out.
+    """
     inputs, outputs = ends_of(model)
     found: dict[tuple[str, str], Any] = {}
     for letter, value, ends, side in (("x", pair[0], inputs, "inputs"), ("y", pair[1], outputs, "outputs")):
@@ -252,8 +255,22 @@ def _of_pair(model: Any, what: str, pair: Sequence[Any]) -> dict[tuple[str, str]
 def _values(
     model: Any, arrays: dict[str, Any], arguments: Mapping[str, Any], sections: Mapping[str, Any], code: OwnCode | None
 ) -> dict[str, Any]:
-    """Return the job file without its name. One-hot labels become numbers of classes."""
-    # An archive would be read into memory as a whole.
+    """Return the sections of the job file.
+
+    One-hot labels in `arrays` may be replaced in place by class numbers.
+
+    Args:
+        model: The model to train.
+        arrays: The job's arrays by name.
+        arguments: Arguments of `train` by name; None where none was given.
+        sections: Sections that the caller gives, which have priority.
+        code: The job's own code, or None.
+
+    Raises:
+        JobError: The settings contradict each other, or the model's cannot be expressed.
+        DataError: The labels do not fit the loss.
+    """
+    # Mapped samples go into a folder of files, because an archive would be read into memory as a whole.
     source = {"from": {"path": DATA_FOLDER, "as": "arrays"}} if _stays_on_disk(arrays) else {"npz": DATA_FILE}
     data: dict[str, Any] = {**source, "normalise": "none"}
     values: dict[str, Any] = {"model": {"keras": MODEL_FILE}, "data": data, "training": training_of(model, code)}
@@ -289,7 +306,7 @@ def _add_arguments(values: dict[str, Any], arguments: Mapping[str, Any]) -> None
 
 
 def _stays_on_disk(arrays: Mapping[str, Any]) -> bool:
-    """Return whether samples are mapped, not in memory, and the run can read them in pieces."""
+    """Return whether the samples are mapped from the disk and the run can read them in pieces."""
     import numpy as np
 
     plain = {f"{letter}_{part}" for letter in "xy" for part in ("train", "val", "test")}
@@ -297,7 +314,7 @@ def _stays_on_disk(arrays: Mapping[str, Any]) -> bool:
 
 
 def _name_of(model: Any, out: str | Path | None) -> str:
-    """Return the name of the run's folder, or the model's, in the form that a job's name takes."""
+    """Return a valid job name, derived from the name of the run's folder or of the model."""
     name = Path(out).name if out is not None else str(model.name)
     return re.sub(r"[^a-z0-9_-]", "_", name.lower()).lstrip("_-")[:63] or "run"
 
@@ -319,7 +336,7 @@ def _begin(
             return job.run(folder.path, show=show)
         return job.simulate(**simulate, out=folder.path, show=show)
     except BaseException:
-        # A run that was prepared is the user's, even if this call fails afterwards.
+        # Keep a run that was prepared: it belongs to the user, even if this call fails afterwards.
         if not folder.prepared_file.exists() and folder.running_pid is None:
             _discard(folder, is_new)
         raise
@@ -334,7 +351,15 @@ def _submit(server: str, model: Any, arrays: dict[str, Any], values: dict[str, A
 def _write_given(
     folder: Path, model: Any, arrays: dict[str, Any], values: dict[str, Any], *, in_one: bool = False
 ) -> None:
-    """Write job, model and arrays into a folder; `in_one`: all arrays into one file."""
+    """Write job file, model and arrays into a folder, which is created.
+
+    Args:
+        folder: The folder.
+        model: The model.
+        arrays: The arrays by name.
+        values: The sections of the job file.
+        in_one: Write all arrays into one file, also those that are mapped.
+    """
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         more = {key: value for key, value in values["model"].items() if key != "keras"}

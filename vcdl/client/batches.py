@@ -5,14 +5,20 @@ import numpy.typing as npt
 
 Order = npt.NDArray[np.intp]
 _FIRST = 4
-"""Batches before the rate of a subtask that ends by time changes. The interval doubles after that, so that few rates
-are computed."""
+"""Batches of a subtask that ends by time before its rate changes for the first time. The interval doubles after that,
+so that few rates are computed."""
 
 
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
-    """Return the permutation of `range(samples)` that this seed gives for one pass, counted from 0."""
-    # NumPy promises the same numbers from PCG64 on every platform. Verification retrains an upload from this order
-    # only.
+    """Return the order of a shard's samples in one pass, as indices.
+
+    Args:
+        seed: Seed of the subtask, or the shard's number if subtasks end by time.
+        local_epoch: Number of the pass, counted from 0.
+        samples: Samples in the shard.
+    """
+    # NumPy promises the same numbers from PCG64 on every platform, and verification relies on it: it trains an upload
+    # again in this order.
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
@@ -22,7 +28,7 @@ def steps_of(samples: int, batch_size: int, local_epochs: int = 1) -> int:
 
 
 def pace_of(done: int) -> tuple[int, int]:
-    """Return the range of batches with one rate that contains batch `done`, in a subtask that ends by time.
+    """Return the first and the end of the range of batches with one rate that contains batch `done`.
 
     The first range has 4 batches, and each later one as many as came before it, because the length of such a subtask is
     not known at its start.
@@ -34,7 +40,10 @@ def pace_of(done: int) -> tuple[int, int]:
 
 
 class Batches:
-    """The batches of a workunit. A position is the number of samples trained so far, over all local epochs."""
+    """The batches of a workunit: which samples each of them contains.
+
+    A position is the number of samples trained so far, over all local epochs.
+    """
 
     def __init__(self, seed: int, samples: int, batch_size: int, local_epochs: int, begins: int = 0) -> None:
         """Plan the batches of a workunit.
@@ -43,8 +52,8 @@ class Batches:
             seed: Seed of the order.
             samples: Samples in the shard.
             batch_size: Samples per batch.
-            local_epochs: Passes.
-            begins: Index in the endless order of position 0.
+            local_epochs: Passes over the shard.
+            begins: Samples of the endless order before position 0, for a subtask that ends by time.
         """
         self._seed = seed
         self._samples = samples

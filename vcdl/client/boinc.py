@@ -1,4 +1,4 @@
-"""`python -m vcdl.client.boinc` in a slot: train a BOINC client's task, unpacking a delivered Python first."""
+"""`python -m vcdl.client.boinc` in a slot: train a BOINC client's task, after unpacking the delivered Python."""
 
 import argparse
 import logging
@@ -28,7 +28,7 @@ from vcdl.client.wrapper_supervisor import WrapperSupervisor
 from vcdl.errors import ExitCode, VcdlError
 
 POSTPONED_S = 600
-"""Seconds after which BOINC restarts a task that found too little memory or disk, as long as BOINC's own default."""
+"""Seconds after which BOINC restarts a task that found too little memory or disk: BOINC's own default."""
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Train the task and exit immediately, because a backend's threads may take long to end regularly."""
+    """Train the task in the current folder, and end the process at once.
+
+    A regular end may take long, because a backend's threads are waited for.
+    """
     status = main()
     if status == 0:
         _log.info("the task's process ends after %s", process_age())
@@ -76,7 +79,10 @@ def _under_client(slot: Path, threads: int | None) -> int:
 
 
 def _under_wrapper(slot: Path, threads: int | None) -> int:
-    """Train in a container of docker_wrapper, which cannot postpone a task, so a shortage is an ordinary error."""
+    """Train in a container of docker_wrapper.
+
+    It cannot postpone a task, so a shortage of memory or disk is an error.
+    """
     try:
         init = InitData.read(slot)
         clear_endings(slot)  # the wrapper does not do it
@@ -106,7 +112,7 @@ def _by_hand() -> int:
 
 
 def _quit_on_signals(supervisor: BoincSupervisor | WrapperSupervisor) -> None:
-    """Quit on the signals by which the wrapper ends a task and a system ends a service's processes."""
+    """Leave a checkpoint and end on the signals that the wrapper or a system that shuts down sends."""
     for number in _SIGNALS:
         signal.signal(number, lambda _number, _frame: supervisor.quit())
 

@@ -1,7 +1,8 @@
-"""A task's side of the BOINC runtime protocol: a thread that talks to the client, started before Keras is unpacked.
+"""A task's side of the BOINC runtime protocol: a thread that exchanges messages with the client.
 
-The training receives requests between two batches. Before the first batch it cannot, so a suspension stops the main
-thread by a signal, possibly in the middle of an import.
+It starts before Keras is unpacked, since the client expects answers from the beginning. The training asks for requests
+between two batches. Before the second batch it cannot react in time, so a suspension stops the main thread by a signal,
+possibly in the middle of an import.
 """
 
 import logging
@@ -27,23 +28,27 @@ _TICK_S = 0.1
 _STATUS_EVERY_S = 1.0
 """Seconds between two status messages, as BOINC's own API sends them."""
 _THROTTLED_S = 3.0
-"""Seconds of suspension before the training pauses, since the client throttles a task by suspending it every other
-second, which is not worth a checkpoint each time."""
+"""Seconds of suspension before the training pauses. The client throttles a task by suspending it every other second,
+and a checkpoint for each of these would cost too much."""
 _SILENCE_S = 30.0
-"""Seconds without a heartbeat after which the client counts as dead, as long as in BOINC's own library."""
+"""Seconds without a heartbeat after which the client counts as dead: as long as in BOINC's own library."""
 _SILENCE_WITH_PID_S = 300.0
-"""The same limit while a process with the client's number exists: it may be blocked, or a zombie."""
+"""The same limit while a process with the client's id exists. The client may only be blocked; but it may also be a
+zombie, so there is a limit."""
 _END_WITHIN_S = 45.0
 """Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
-"""Longest wait, in seconds, until the client has read the last figures, so that a dead client does not block the task.
-"""
+"""Longest wait for the client to read the last status, so that a dead client does not block the task."""
 _NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
 
 class BoincSupervisor:
-    """The BOINC client that started this process."""
+    """The BOINC client that started this process, as the supervisor of a training.
+
+    Within `with`, a thread reads the client's messages, reports the status each second, and ends the process if it does
+    not end in time after a quit.
+    """
 
     def __init__(self, channels: Channels, init: InitData, slot: Path) -> None:
         self._channels = channels
@@ -59,7 +64,7 @@ class BoincSupervisor:
         self._network_suspended = False
         self._is_training = False
         self._asked = 0
-        """How often the training has asked for requests; from the second time on it has trained a batch."""
+        """Number of times that the training asked for requests; from the second time on it has trained a batch."""
         self._former_handler: Any = None
         self._closed = threading.Event()
         self._heard_s = time.monotonic()
@@ -71,14 +76,14 @@ class BoincSupervisor:
         self._thread = threading.Thread(target=self._talk, name="boinc", daemon=True)
 
     def __enter__(self) -> Self:
-        """Start talking to the client.
+        """Start the thread that exchanges messages with the client.
 
-        Until the training asks for the first time, a quit ends the process immediately.
+        Until the training asks for requests for the first time, a quit ends the process immediately.
         """
-        # A signal stops the main thread wherever it is. An event would only be checked between two batches, and
-        # importing Keras takes seconds.
+        # Stop the main thread by a signal: an event would only be checked between two batches, and importing Keras
+        # takes seconds.
         self._former_handler = signal.signal(signal.SIGUSR1, self._wait_while_starting)
-        # System calls of an import are restarted after the signal instead of failing with EINTR.
+        # Let the system restart interrupted system calls, so that those of an import do not fail with EINTR.
         signal.siginterrupt(signal.SIGUSR1, False)
         self._hear()  # the task may be suspended from the start
         self._thread.start()
@@ -89,7 +94,7 @@ class BoincSupervisor:
         signal.signal(signal.SIGUSR1, self._former_handler)
 
     def wait_until_resumed(self) -> None:
-        """Wait, without using the processor, while the task is suspended."""
+        """Wait while the task is suspended, without using the processor."""
         self._may_go_on.wait()
 
     def quit(self) -> None:
@@ -119,7 +124,10 @@ class BoincSupervisor:
         self._checkpoint_cpu_s = self._cpu_s()
 
     def tell_done(self) -> None:
-        """Send the last figures of the finished task, and stop talking."""
+        """Stop the thread, and send the final status of the finished task.
+
+        It waits at most 2 s until the client has read the previous message.
+        """
         self._stop()
         self._time.share = 1.0
         until_s = time.monotonic() + _TAKEN_WITHIN_S
@@ -216,7 +224,7 @@ class BoincSupervisor:
             self._leave(0, "ends without a new checkpoint: the training did not stop in time")
 
     def _cpu_s(self) -> float:
-        """Return the processor seconds of this task so far: of earlier processes, this one and its children."""
+        """Return the processor seconds of this task so far, in earlier processes, this process and its children."""
         times = os.times()
         return self._init.cpu_s + time.process_time() + times.children_user + times.children_system
 

@@ -1,4 +1,7 @@
-"""The shared memory between the BOINC client and a task: eight channels of 1024 bytes, a flag and a text ended by 0."""
+"""The shared memory between the BOINC client and a task: eight channels of 1024 bytes.
+
+A channel is a flag, 1 while its message is unread, and a text that ends with a zero byte.
+"""
 
 import mmap
 from enum import IntEnum
@@ -26,7 +29,7 @@ class Channel(IntEnum):
 
 
 class Channels:
-    """A task's end of the channels."""
+    """The channels in the slot's file, as a task uses them: it receives from the client and sends to it."""
 
     def __init__(self, slot: Path) -> None:
         """Map the slot's file.

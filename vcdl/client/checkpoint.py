@@ -1,4 +1,4 @@
-"""The checkpoint of a workunit: an `.npz` of arrays next to its inputs. The array `header` is JSON.
+"""The checkpoint of a workunit: an `.npz` file of arrays next to the workunit's inputs, with its header as JSON.
 
 A checkpoint that is damaged or belongs to another workunit is ignored with a note, and training starts over.
 """
@@ -22,7 +22,7 @@ from vcdl.wire.npz_form import open_npz
 from vcdl.wire.workunit import STAGES, Workunit
 
 _FORMAT = 1
-"""Version of the layout, so that a client may be updated during a task: a checkpoint of another version is ignored."""
+"""Version of the layout. A checkpoint of another version is ignored, so a client may be updated during a task."""
 _HEADER_LIMIT_BYTES = 10_000
 """Largest header that is read: ours are far smaller, and a damaged length must not fill the memory."""
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Position:
-    """Progress in a workunit."""
+    """How far a workunit is trained, with its loss and times."""
 
     samples: int = 0
     """Samples trained so far, over all local epochs; local epoch and batch follow from it."""
@@ -67,7 +67,7 @@ class Checkpoint:
     state: TrainerState
 
     def write(self, folder: Path, workunit: Workunit) -> None:
-        """Write the checkpoint as a whole; if that fails, leave nothing behind.
+        """Write the checkpoint atomically and durably; a previous one remains if that fails.
 
         Raises:
             OSError: It cannot be written.
@@ -86,7 +86,13 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: Path, workunit: Workunit, like: TrainerState) -> Self | None:
-        """Return the checkpoint of this workunit if its state fits `like`; otherwise None, with a note in the log."""
+        """Read the checkpoint of this workunit; return None, with a warning in the log, if it cannot be used.
+
+        Args:
+            folder: The workunit's folder.
+            workunit: The workunit, which the checkpoint must belong to.
+            like: A state of the trainer that will restore it, which its arrays must fit.
+        """
         path = folder / CHECKPOINT_FILE
         try:
             with open_npz(path) as file:

@@ -1,7 +1,7 @@
 """Compile a model from names that Keras knows and plain JSON arguments, never from code.
 
-An object is only created by calling a class of Keras' public namespace, because Keras' own `get()` also accepts
-configurations that name modules.
+Objects are only created by calling classes of Keras' public namespace. Keras' own `get()` also accepts configurations
+that name modules, so it is not used.
 """
 
 import difflib
@@ -38,20 +38,22 @@ _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
         lambda value: value % 1 == 0,
     ),
 }
-"""Arguments of optimizers that Keras does not check, by the description of their valid values."""
+"""Arguments of optimizers whose values Keras does not check: description of the valid values → names and check."""
 
 
 def compile_model(
     model: Any, training: Training, *, weigh_metrics: bool = False, is_plain: bool = False, loss_weight: float = 1.0
 ) -> None:
-    """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`.
+    """Compile a Keras model in place with a fresh optimizer, and the loss and metrics of `training`.
+
+    A model with its own training and test steps gets no metrics.
 
     Args:
         model: The model.
         training: The job's settings.
-        weigh_metrics: Whether metrics weight the samples, too.
-        is_plain: Whether to use only Keras' own classes, so that the model can be loaded without VCDL.
-        loss_weight: Weight of a single output's loss.
+        weigh_metrics: Let the samples' weights apply to the metrics, too.
+        is_plain: Use only Keras' own classes, so that the model can be loaded without VCDL.
+        loss_weight: Factor on the loss of a model with a single output.
 
     Raises:
         JobError: Optimizer, loss or a metric cannot be created.
@@ -176,7 +178,7 @@ _ABSOLUTE = frozenset({"mean_absolute_error", "huber", "log_cosh"})
 
 
 def loss_unit(named: Named, scale: float) -> float:
-    """Return the unit of a loss for targets of this scale.
+    """Return the factor by which a loss grows if its targets are `scale` times as large.
 
     Training divides by it, so that the learning rate does not depend on the targets' unit.
     """
@@ -185,7 +187,11 @@ def loss_unit(named: Named, scale: float) -> float:
 
 
 def make_metric(named: Named, name: str | None = None) -> Any:
-    """Create a Keras metric, or return the name of a metric that follows from labels, outputs and loss.
+    """Create a Keras metric, or return its name if it follows from labels, outputs and loss (such as `accuracy`).
+
+    Args:
+        named: Name and arguments.
+        name: The name under which it is shown; None for Keras' own.
 
     Raises:
         JobError: Keras has no such metric, or refuses the arguments.
@@ -202,7 +208,7 @@ def make_metric(named: Named, name: str | None = None) -> Any:
 
 
 def make_metrics(metrics: Sequence[Named], loss: Any) -> list[Any]:
-    """Return the metrics for this loss as Keras accepts them, under the job's names.
+    """Create the metrics of an output with this loss, under the names that the job shows.
 
     Raises:
         JobError: A metric cannot be created.
@@ -211,7 +217,7 @@ def make_metrics(metrics: Sequence[Named], loss: Any) -> list[Any]:
 
 
 def _complete(metric: Any, loss: Any) -> Any:
-    """Return the Keras metric for a name such as `accuracy`, chosen by the loss.
+    """Replace a name such as `accuracy` by a Keras metric that fits the loss; return any other metric unchanged.
 
     Keras would choose by the shapes, which may be wrong for a binary loss.
     """
@@ -239,7 +245,7 @@ def _make(
     key: str, classes: dict[str, type], named: Named, fixed: Mapping[str, Any], also: tuple[str, ...] = ()
 ) -> Any:
     wanted = ALIASES.get(named.name.lower(), named.name)
-    # Users write `AdamW`, `adamw` and `adam_w`. All of them mean one class.
+    # Accept `AdamW`, `adamw` and `adam_w`: users write all of them for one class.
     squeezed = {name.replace("_", ""): found for name, found in classes.items()}
     found = squeezed.get(wanted.replace("_", "").lower())
     if found is None:

@@ -1,4 +1,4 @@
-"""Cache programs that JAX has compiled between tasks, by a hash of everything that they depend on.
+"""Keep the programs that JAX compiles for later tasks, by a hash of everything that they depend on.
 
 A task works on links in its slot, or on copies where links are impossible, and adds new programs to the cache at its
 end. So no task ever reads half a program.
@@ -25,7 +25,10 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 class CompiledPrograms:
-    """One project's cache of compiled programs. A full or read-only disk only costs time."""
+    """The programs that JAX has compiled for one project's tasks. Errors of the disk are ignored: they only cost time.
+
+    Call `take` before JAX is imported, and `hand_over` after a finished task.
+    """
 
     def __init__(self, slot: Path, kept: Path) -> None:
         self._own, self._kept = slot / _SLOT_FOLDER, kept / KEPT_FOLDER
@@ -35,14 +38,14 @@ class CompiledPrograms:
         """Environment variables that make JAX use the cache; it reads them when it is imported."""
         return {
             "JAX_COMPILATION_CACHE_DIR": str(self._own),
-            # By default JAX keeps only what took long to compile. A task has many small programs, which would be
-            # compiled again at each start.
+            # Keep all programs: by default JAX keeps only those that took long to compile, and a task would compile its
+            # many small ones again at each start.
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
 
     def take(self) -> None:
-        """Link the programs of earlier tasks into the slot, after removing what a killed process left there."""
+        """Link the programs of earlier tasks into the slot, after deleting what an earlier process left in it."""
         # JAX writes an entry in place, so a killed process may have left half a program.
         shutil.rmtree(self._own, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -51,7 +54,7 @@ class CompiledPrograms:
                 _link(path, self._own / path.name)
 
     def hand_over(self) -> None:
-        """Add this task's programs to the cache, and remove the oldest beyond the limit."""
+        """Add this task's programs to the cache, and delete the oldest above 32 MiB and those older than 14 days."""
         with contextlib.suppress(OSError):
             programs = list(self._own.glob(f"*{_SUFFIX}"))
             if programs:  # other backends make none

@@ -20,7 +20,7 @@ _VALUE = re.compile(r"<(\w+)>(.*)</\1>\s*")
 PROJECT_VARIABLE, KEPT_VARIABLE = "VCDL_PROJECT", "VCDL_KEPT"
 """Variables that name a container's read-only folder of the project, and a folder that persists between tasks."""
 _FOREIGN = re.compile(r"<project_preferences>.*?</project_preferences>", re.DOTALL)
-"""A section that belongs to the project and may use any name."""
+"""The section of the project's preferences, which is removed because it may contain elements of any name."""
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,16 @@ def read_model_json(folder: Path) -> str:
 
 
 def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) -> tuple[Vector, str]:
-    """Return the initial weights with their checksum, after checking that they are this version of the workunit's job.
+    """Read the weights that the training starts from, and return them with their checksum.
+
+    Args:
+        path: The file.
+        workunit: The workunit whose job they must belong to.
+        layout: The layout that they must have.
+        version: The version that they must be.
 
     Raises:
-        WeightsFileError: They are not, or the file is damaged.
+        WeightsFileError: The file is damaged or of another job, layout or version, or contains NaN or infinite weights.
     """
     vector, text = down_encoding(workunit.transport, layout).read(path)
     header = ParamsHeader.from_json(text)
@@ -79,12 +85,12 @@ def read_shard(
     input_shapes: Mapping[str, tuple[int | None, ...]],
     outputs: Sequence[str] = (),
 ) -> Shard:
-    """Return the training data, normalised.
+    """Read the shard's training data, check them against the model, and normalise them.
 
     Args:
         folder: The workunit's folder.
         normalisation: How to scale the samples.
-        input_shapes: Shape of one sample, by input.
+        input_shapes: Shape of one sample by the input's name, with None for any length; "" is a single input.
         outputs: Names of the outputs, if there are several.
 
     Raises:
@@ -105,14 +111,14 @@ def read_shard(
 
 
 def _arrays(path: Path) -> tuple[Any, Any, Any]:
-    """Return x, y and the weights, not checked yet.
+    """Read x, y and the samples' weights (None if there are none), without checking them. Without y, x is also y.
 
     Raises:
         WorkunitError: The file cannot be read.
     """
     try:
         with open_npz(path) as file:
-            # Encoded pictures also have `ends` and `shape` (vcdl.wire.jpeg). Anything else is another kind of file.
+            # Encoded pictures add `ends` and `shape` (vcdl.wire.jpeg). A file with other names is no shard.
             if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:
                 raise WorkunitError(f"{path.name} contains {str(sorted(file.names))[:200]}, expected x, y and weights")
             with unneeded_shown():  # Pillow

@@ -17,10 +17,10 @@ _Batch = tuple[Array | dict[str, Array], ...]
 
 
 class TrainLoop(Protocol):
-    """The interface of a training loop for a compiled model."""
+    """Trains a compiled model on many batches in one call."""
 
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
-        """Train samples in this order, batch after batch, and return each batch's mean loss before its step."""
+        """Train the samples of `order` in batches, and return each batch's mean loss before its step."""
 
 
 def loop_of(model: Any) -> TrainLoop:
@@ -55,14 +55,17 @@ class BatchLoop:
 
 
 class _GraphLoop:
-    """For TensorFlow: the loop over the batches is part of the graph. One trace serves batches of any size."""
+    """Runs the loop over the batches inside a TensorFlow graph, so that a call costs nothing per batch.
+
+    One trace serves batches of any size.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._held: tuple[Data, Any] = (), ()
-        """The newest shard, and its tensors."""
+        """The newest shard, and its tensors, which are reused while the same shard is trained."""
         self._traced: tuple[Any, Any] = (), None
-        """The types of a shard's tensors, and the loop over such a shard."""
+        """The types of a shard's tensors, and the compiled loop for shards of these types."""
 
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         import tensorflow as tf
@@ -114,7 +117,7 @@ def _trace_loop(model: Any, kinds: Any) -> Any:
 
 
 class _StateLoop:
-    """For JAX: the state stays with the compiled step between batches, and is set in the model after the last one."""
+    """Passes JAX's state from one compiled step to the next, and sets it in the model only after the last one."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -123,7 +126,7 @@ class _StateLoop:
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         model = self._model
         model.reset_metrics()
-        # The metrics' initial values go into each step, so that the loss is that of its batch only.
+        # Pass the metrics' initial values to each step, so that the loss is that of its batch only.
         fresh = _values(model.metrics_variables)
         trained, others = _values(model.trainable_variables), _values(model.non_trainable_variables)
         optimizer, losses = _values(model.optimizer.variables), []
@@ -139,7 +142,7 @@ class _StateLoop:
 def _compile_step(model: Any) -> Any:
     """Compile a function (trained, optimizer's, others, metrics, data) → the loss before the step and the new state.
 
-    The first three arguments are updated in place.
+    The buffers of the first two arguments are reused for the new state, so they must not be used afterwards.
     """
     import jax
 

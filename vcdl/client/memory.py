@@ -6,8 +6,8 @@ from pathlib import Path
 _GROUPS = "sys/fs/cgroup"
 _FORMS = (("memory.max", "memory.current", "inactive_file"),
           ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))  # fmt: skip
-"""Files of control groups, versions 2 and 1: the limit, the used bytes, and the name of the reclaimable part of these.
-"""
+"""Control groups of version 2 and 1: the files with the limit and the used bytes, and the entry with the reclaimable
+ones."""
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int | None:
@@ -20,7 +20,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Yield the control groups of this process that may limit its memory, with their parents."""
+    """Yield the folders of the control groups that may limit this process' memory, including their parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -45,7 +45,7 @@ def _free_of(group: Path) -> int | None:
 
 
 def number_in(path: Path, name: str = "") -> int | None:
-    """Return the number in a file, or the number after a name in it, or None."""
+    """Return the number in a file, or the one after the word `name` at the start of a line; None if there is none."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
         return next(int(words[bool(name)]) for words in lines if not name or words[:1] == [name])

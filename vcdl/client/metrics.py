@@ -38,7 +38,7 @@ def metric_name(named: Named) -> str:
 
 
 def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
-    """Return the distinct metrics by display name. Further metrics of the same name get the suffixes `_2`, `_3`, …."""
+    """Return the distinct metrics, keyed by the name that is shown; repeated names get the suffixes `_2`, `_3`, …."""
     names: dict[str, Named] = {}
     for named in metrics:
         if named in names.values():
@@ -53,7 +53,7 @@ def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
 
 
 def keras_metrics(metrics: Sequence[Named]) -> tuple[Named, ...]:
-    """Return the metrics that plain Keras has too."""
+    """Return the metrics without VCDL's own `perplexity`, which Keras cannot load."""
     return tuple(named for named in metrics if metric_name(named) != PERPLEXITY or ":" in named.name)
 
 

@@ -1,4 +1,4 @@
-"""Load a model from its JSON without running code that came with it, except the job's own code if that is permitted.
+"""Load a model from its JSON without running code from the JSON, except the job's own code if that is permitted.
 
 Every class and function is one of `vcdl.client.allowed`, or of the job's own code.
 """
@@ -31,8 +31,8 @@ SIZE_LIMIT_BYTES = 20_000_000
 """Largest JSON of a model, so that a hostile model cannot fill the memory: a model of a thousand layers has about 1 MB.
 """
 _VALUES_LIMIT = 500_000
-"""Most values in the JSON, because each takes up to 200 bytes of memory, however short its text. A model of a thousand
-layers has some 60 000."""
+"""Most values in the JSON: each takes up to 200 bytes of memory, however short its text, so a small file could fill the
+memory. A model of a thousand layers has some 60 000."""
 _DEPTH_LIMIT = 100
 """Most levels of nested JSON, because Python's recursion is limited; a model inside a model takes six."""
 _WRITTEN = "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes"
@@ -49,13 +49,14 @@ TARGET_SCALE = "target_scale"
 
 
 def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: bool = True) -> Any:
-    """Load the keras.Model that `to_json()` described. Client, evaluator and export all use this.
+    """Check a model's JSON, and build the model from it as client, evaluator and export do.
 
     Args:
         model_json: Text that `to_json()` wrote, with the job's own code if it has any.
         frozen: Weights that no training changes, shape (m,), or None for fresh ones.
-        draws_weights: Whether to draw the other weights at random. Otherwise they are zeros, also in the model's own
-            JSON.
+        draws_weights: Initialise weights at random. Otherwise all of them are zeros, and the initializers are replaced
+            in
+            the model's configuration as well.
 
     Raises:
         ModelError: The text describes no model, or one that is not safe to load.
@@ -83,7 +84,7 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     freeze_later_weights(model)
     for layer in model._flatten_layers():
         if isinstance(alpha := scales.get(layer.name), int | float) and hasattr(layer, "lora_alpha"):
-            layer.lora_alpha = alpha  # Keras builds the layer with its rank in this place
+            layer.lora_alpha = alpha  # Keras uses the rank instead
     apply_parts(model, parts)
     _check_weights(model)
     if frozen is not None:
@@ -93,7 +94,7 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
 
 
 def _scales_of_lora(config: dict[str, Any]) -> dict[str, Any]:
-    """Return each layer's `lora_alpha` by layer name. Call it before Keras consumes the configuration."""
+    """Return each layer's `lora_alpha`, keyed by layer name. Call it before Keras consumes the configuration."""
     configs = [part["config"] for part in _objects(config) if isinstance(part.get("config"), dict)]
     return {str(one.get("name")): one.get("lora_alpha") for one in configs}
 
@@ -171,13 +172,16 @@ def parse_config(model_json: str) -> dict[str, Any]:
 
 
 def _parse(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
-    """Return the configuration, the code that it contains, and the settings of parts (vcdl.client.parts)."""
+    """Check a model's JSON, and return its configuration, the code in it or None, and the settings of parts.
+
+    Compile settings are removed. vcdl.client.parts explains the settings of parts. Raises ModelError.
+    """
     # Check the size first, before anything parses the text.
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
     model_json, code = split_code(model_json)
-    # Counting characters bounds the parsed size from above without parsing.
+    # Count characters to bound the number of values without parsing the text.
     values = sum(map(model_json.count, "{[,"))
     if values > _VALUES_LIMIT:
         raise ModelError(
@@ -202,7 +206,7 @@ def _parse(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
 
 
 def own_parts(model_json: str) -> dict[str, Any]:
-    """Return the classes and functions of the job's own code in a model, as Keras expects them.
+    """Return the classes and functions of the job's own code in a model, keyed by the names that Keras looks up.
 
     Raises:
         ModelError: The code cannot be loaded.
@@ -212,14 +216,19 @@ def own_parts(model_json: str) -> dict[str, Any]:
 
 
 def new_names() -> None:
-    """Restart the numbers in Keras' names, because a subclass names its layers again and names identify weights."""
+    """Restart the numbers that Keras appends to names, for the whole process.
+
+    A subclass names its layers when it is built, and names identify weights, so they must be equal in every process.
+    """
     from keras.src.utils.naming import reset_uids  # `keras.utils.clear_session` would invalidate other models as well
 
     reset_uids()
 
 
 def know_ends(model: Any) -> None:
-    """Set the inputs and outputs of a subclassed model, as other models have them.
+    """Set `inputs` and `outputs` of a subclassed model, as other models have them, by calling it once.
+
+    A model that is not built is left unchanged.
 
     Raises:
         ModelError: They are unknown.
@@ -239,14 +248,17 @@ def know_ends(model: Any) -> None:
 
 
 def _draw_nothing(config: Any) -> None:
-    """Let weights start as 0 instead of at random, because JAX compiles a program for each shape to draw."""
+    """Replace random initializers in the configuration by zeros: JAX compiles a program for each shape to draw."""
     for part in _objects(config):
         if part.get("module") == "keras.initializers" and part["class_name"] in RANDOM_INITIALIZERS:
             part |= {"class_name": "Zeros", "config": {}, "registered_name": None}
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object in the tree that Keras might treat as a class, and remove compile settings."""
+    """Yield every object in the JSON that Keras might build, and remove compile settings on the way.
+
+    Raises ModelError.
+    """
     # Use a stack of iterators and no recursion, because an attacker chooses the depth of a hostile file.
     waiting: list[Iterator[Any]] = [iter((config,))]
     while waiting:
@@ -280,7 +292,7 @@ def _check_object(part: dict[str, Any]) -> None:
 
 
 def _is_constant(config: Any) -> bool:
-    """Return whether this is an array of numbers, of a known numeric type."""
+    """Return whether this describes an array of numbers in an allowed type."""
     if not isinstance(config, dict) or set(config) != {"value", "dtype"} or config["dtype"] not in CONSTANT_TYPES:
         return False
     waiting = [config["value"]]
@@ -299,7 +311,7 @@ _VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "__ellipsis__": lambda config: config == {},
     **dict.fromkeys(CONSTANTS, _is_constant),
 }
-"""`class_name` → check, for objects other than plain values that may occur between layers."""
+"""Names of values other than classes that may occur between layers, each with the check of its `config`."""
 
 
 def _check_function(part: dict[str, Any]) -> None:
@@ -357,7 +369,7 @@ def _short(value: object) -> str:
 
 
 def input_shapes(model: Any) -> dict[str, tuple[int | None, ...]]:
-    """Return the shape of one sample by the name of the model's input; a single input has no name.
+    """Return the shape of one sample, keyed by the model's input; "" is the key of a single one.
 
     Returns:
         Shapes, with None for any length.
@@ -376,7 +388,7 @@ def output_tensors(model: Any) -> dict[str, Any]:
 
 
 def last_layers(model: Any) -> set[int]:
-    """Return the last layers of a model that have weights, and all layers inside them, by id."""
+    """Return the ids of the last layers with weights on each path to an output, and of all layers inside them."""
     import keras
 
     last: set[int] = set()
@@ -393,7 +405,7 @@ def last_layers(model: Any) -> set[int]:
 
 
 def target_scale(model: Any) -> float:
-    """Return the scale of a model's predictions if it is known, otherwise 1."""
+    """Return the mean factor of a model's scaling layer (vcdl.models.scaled_output), or 1 without such a layer."""
     import numpy as np
 
     last = model.layers[-1] if model.layers else model

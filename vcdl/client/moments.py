@@ -1,4 +1,7 @@
-"""The optimizer variables that are sent with the weights: Adam needs a thousand steps to learn its second moments."""
+"""The optimizer variables that are sent with the weights, so that a client need not learn them again.
+
+Adam needs a thousand steps to learn its second moments, more than a subtask has.
+"""
 
 import re
 from collections.abc import Iterator
@@ -22,10 +25,10 @@ _NUMBERED = re.compile(r"variable_\d+")
 
 
 class SharedMoments:
-    """The variables of one built optimizer that are sent."""
+    """The variables of one optimizer that are sent with the weights, and the learning rate that fits them."""
 
     def __init__(self, optimizer: Any, training: Training) -> None:
-        """Choose the variables by `training`.
+        """Choose the variables by `training > share_optimizer_state`.
 
         Raises:
             JobError: The optimizer has none of the wanted kind.
@@ -37,9 +40,9 @@ class SharedMoments:
         self._optimizer = optimizer
         decay = getattr(optimizer, "beta_1", getattr(optimizer, "adam_beta_1", 0.0))
         self._first_decay = 0.0 if which == "all" else float(decay)
-        """Adam's β₁ if the first moment is not sent, or 0 if there is none or it is sent."""
+        """Adam's β₁ if the first moment starts at zero in each subtask; 0 if there is none or it is sent."""
         self._before: int | None = None
-        """Steps before the subtask, according to the step count that was sent, or None if none was sent."""
+        """Steps of the optimizer before the subtask, from the step count that was sent; None if none was sent."""
         self._variables = [] if which == "none" else [v for v in optimizer.variables if _is_shared(v, which != "all")]
         if not any(len(variable.shape) for variable in self._variables):
             if which in ("second_moment", "all"):
@@ -51,7 +54,7 @@ class SharedMoments:
 
     @property
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Names, unique and equal in every process, with their shapes."""
+        """Yields name and shape of each variable that is sent. Names are unique and equal in every process."""
         for number, variable in enumerate(self._variables):
             yield f"{number}_{_name(variable)}", tuple(variable.shape)
 
@@ -71,7 +74,7 @@ class SharedMoments:
             begin += size
             if _name(variable) == _COUNT:
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
-                value -= value % self._batches_a_step  # a step started elsewhere: its gradients were not sent
+                value -= value % self._batches_a_step  # a started step is lost: its gradients
                 self._before = int(value) // self._batches_a_step
             elif _name(variable).endswith(SECOND_MOMENTS):
                 # Rounding and averaging may leave a second moment slightly negative, and a step divides by its root.
@@ -79,7 +82,15 @@ class SharedMoments:
             variable.assign(value)
 
     def set_rate(self, rate: float, batches: int, done: int = 0) -> None:
-        """Set the rate of the next batches, corrected for a fresh first moment (for Muon, only in AdamW's part)."""
+        """Set the learning rate of the next batches, raised to make up for a first moment that starts at zero.
+
+        With Muon, only the rate of the weights that AdamW trains is raised.
+
+        Args:
+            rate: The learning rate.
+            batches: How many batches will use it.
+            done: Batches of the subtask before them.
+        """
         factor = self._rate_factor(batches, done)
         adamw_factor = getattr(self._optimizer, "first_moment_factor", None)
         if adamw_factor is not None:
@@ -87,7 +98,7 @@ class SharedMoments:
         self._optimizer.learning_rate = rate * (factor if adamw_factor is None else 1.0)
 
     def _rate_factor(self, batches: int, done: int = 0) -> float:
-        """Return the factor, ≥ 1, on the learning rate of some batches of a subtask.
+        """Return the factor, at least 1, on the learning rate that makes up for a first moment that starts at zero.
 
         Adam divides its first moment by 1 − β₁^t, which is right for one that started at zero before step 1. If only t
         is sent, step k of a subtask has 1 − β₁^k of the right length; the factor corrects all of its steps together.
@@ -113,5 +124,5 @@ def _is_shared(variable: Any, only_second: bool) -> bool:
 
 
 def _name(variable: Any) -> str:
-    """Return a variable's name without the optimizer's, which counts the optimizers of the process."""
+    """Return a variable's name without the optimizer's, whose number differs between processes."""
     return _NUMBERED.sub("variable", str(variable.path).rpartition("/")[2])

@@ -12,14 +12,14 @@ from vcdl.client.model import last_layers
 
 
 class Muon(keras.optimizers.Muon):  # type: ignore[misc]
-    """Keras' Muon for the matrices of one model."""
+    """Keras' Muon, but only for the true matrices of one model; AdamW trains all other weights."""
 
     _rows: Mapping[int, int] = MappingProxyType({})
-    """Variable's id → rows of its matrix."""
+    """Number of rows of each matrix that Muon trains, keyed by the variable's id."""
 
     @classmethod
     def of(cls, plain: Any, model: Any) -> Self:
-        """Return a copy of Keras' own optimizer for one model."""
+        """Create this optimizer from the settings of Keras' own, for the matrices of a model."""
         optimizer: Self = cls.from_config(plain.get_config())
         optimizer._rows = rows_of(model)
         return optimizer
@@ -39,7 +39,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
         super()._adamw_update_step(gradient, variable, learning_rate * self.first_moment_factor, m, v)
 
     def _muon_update_step(self, gradient: Any, variable: Any, lr: Any, m: Any) -> None:
-        """Keras' step on the reshaped gradient (arXiv 2502.16982 for its length)."""
+        """Take Keras' step on the gradient, reshaped to a matrix (arXiv 2502.16982 for the length of the step)."""
         self.assign_add(m, gradient + m * (self.momentum - 1))
         step = gradient + self.momentum * m if self.nesterov else m
         step = keras.ops.reshape(step, (self._rows_by_index[self._get_variable_index(variable)], -1))
@@ -48,7 +48,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
 
 def rows_of(model: Any) -> dict[int, int]:
-    """Return the trained matrices except last layers and embeddings: number of rows by the variable's id."""
+    """Return the matrices to train with Muon, all except last layers and embeddings: id of the variable → rows."""
     last = last_layers(model)
     rows = {}
     for layer in model._flatten_layers(include_self=False):

@@ -1,7 +1,7 @@
-"""Start a workunit from the newest published weights; if that fails, from the weights that came with the task.
+"""Start a workunit from the newest published weights, or from those that came with the task if that fails.
 
-The weights must be signed by the project, of this job and model, newer than the workunit's, and of similar size. They
-are kept in the slot.
+The newest weights must be signed by the project, belong to this job and model, be newer than the workunit's, and have a
+similar size. They are stored in the slot, so that an interrupted task continues from them.
 """
 
 import hashlib
@@ -31,10 +31,9 @@ KEY_FILE = "project_key.json"
 _SILENCE_S = 5.0
 """Longest wait for the next byte of an answer, in seconds."""
 _ALTOGETHER_S = 20.0
-"""Longest fetch, in seconds, because the processor is idle during a fetch."""
+"""Longest time for all downloads together, in seconds, because the processor is idle meanwhile."""
 _JUDGED_AFTER_S = 2.0
-"""Seconds after which a fetch's speed is judged, because a slow link would delay the task more than fresh weights
-help."""
+"""Seconds after which a download that is too slow is given up: it would delay the task more than fresh weights help."""
 _BLOCK_BYTES = 1 << 16
 _LARGER_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True)
 class NewestWeights:
-    """Fetches the newest weights of jobs whose project has signed them."""
+    """Downloads the newest weights of a job, and accepts only those that the project has signed."""
 
     key: PublicKey
     may_use_network: Callable[[], bool]
@@ -59,7 +58,7 @@ class NewestWeights:
 
     @classmethod
     def of_app_version(cls, may_use_network: Callable[[], bool]) -> "NewestWeights | None":
-        """Return a fetcher with the key of this app version, or None if it contains none."""
+        """Return a fetcher with the project's key in this app version, or None if the app version has no valid key."""
         try:
             content = pkgutil.get_data("vcdl.client", KEY_FILE)
         except OSError:
@@ -71,7 +70,11 @@ class NewestWeights:
             return None
 
     def fetch(self, folder: Path, workunit: Workunit, layout: Layout) -> None:
-        """Fetch the newest weights into the folder if newer than the workunit's and training has not started."""
+        """Download the newest weights into the folder, if they are newer than the workunit's.
+
+        Nothing happens if training has started already or the network may not be used. If the download fails, the log
+        has the reason, and training starts from the weights that came with the task.
+        """
         # An interrupted training must continue from the weights that it started from, because its checkpoint belongs to
         # them.
         has_begun = (folder / VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
@@ -110,7 +113,7 @@ class NewestWeights:
 
 
 def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
-    """Return the weights to start from: the newest ones if they were fetched, otherwise the workunit's.
+    """Read the weights to start from: the newest ones if they were downloaded and are valid, else the workunit's.
 
     Raises:
         WeightsFileError: They are damaged.
@@ -142,7 +145,7 @@ def _fetch(url: str, most_bytes: int) -> bytes:
 
 
 def _fetch_to(file: BinaryIO, newest: Newest) -> None:
-    """Download the newest weights.
+    """Download the newest weights into a file, and check their size and checksum.
 
     Raises:
         OSError, HTTPException, WorkunitError: They cannot be fetched.

@@ -36,7 +36,7 @@ _loaded: "_Importer | None" = None
 
 
 def permit() -> None:
-    """Permit this process to run the code that models contain, from now on."""
+    """Permit this process to run the code that jobs bring, from now on. It cannot be revoked."""
     global _is_permitted
     _is_permitted = True
 
@@ -48,7 +48,7 @@ def is_loaded() -> bool:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The Python files of a job."""
+    """The Python files that a job brings with its model."""
 
     files: Mapping[str, str]
     """Path, with `/` between folders → text of the file."""
@@ -60,21 +60,24 @@ class OwnCode:
 
     @property
     def modules(self) -> dict[str, str]:
-        """Module's name → its path."""
+        """Paths of the files, keyed by the module's name."""
         names = ((path, path.removesuffix(".py").removesuffix("/__init__")) for path in self.files)
         return {name.replace("/", "."): path for path, name in names}
 
     def brings(self, module: object) -> bool:
-        """Return whether a module is one of these files."""
+        """Return whether one of these files is the module of this name."""
         return module in self.modules
 
     def with_model(self, model_json: str) -> str:
-        """Return a model's JSON with this code."""
+        """Return a model's JSON with this code in it."""
         content = {_KEY: {"sha256": self.sha256, "files": self.files}, "model": json.loads(model_json)}
         return json.dumps(content, sort_keys=True)
 
     def objects(self, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return this code's classes and functions among a model's parts, by Keras' names.
+        """Load this code, and return its classes and functions that occur in a model, keyed by Keras' names for them.
+
+        Args:
+            parts: The objects in the model's configuration.
 
         Raises:
             ModelError: A part does not exist, or the code fails.
@@ -88,7 +91,7 @@ class OwnCode:
         return found
 
     def load(self) -> None:
-        """Make its modules importable, and remove those of another job.
+        """Make this code's modules importable in this process, and remove those of another job from it.
 
         Raises:
             ModelError: This process may not run code of jobs.
@@ -148,7 +151,7 @@ def part(reference: str) -> Any:
 
 
 def run_guarded(what: str, act: Callable[[], Any]) -> Any:
-    """Return the result of `act`, turning any error of the job's own code into a ModelError with its file and line."""
+    """Call `act` and return its result; an error of the job's own code becomes a ModelError with file and line."""
     try:
         return act()
     except VcdlError:

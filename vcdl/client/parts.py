@@ -21,7 +21,7 @@ _LIMIT = 10_000
 
 
 def model_to_json(model: Any) -> str:
-    """Return `model.to_json()`, with the settings that it loses.
+    """Return `model.to_json()`, with the settings of parts that it omits added under the key `parts`.
 
     Raises:
         ModelError: Two parts have the same name.
@@ -37,7 +37,7 @@ def has_parts(model: Any) -> bool:
 
 
 def apply_parts(model: Any, parts: Any) -> None:
-    """Repeat the settings of `model_to_json` on a model that Keras has built.
+    """Apply the settings of parts from a model's JSON to the model that Keras has built from it, in place.
 
     Raises:
         ModelError: The model has no such part, or Keras refuses the setting.
@@ -77,7 +77,7 @@ def cheap_collections() -> Iterator[None]:
 
 
 def quantize(layer: Any, inputs: str = _WEIGHTS) -> None:
-    """Store a layer's kernel as int8 by Keras' own `quantize`.
+    """Convert a layer's kernel to int8 in place, by Keras' own `quantize`.
 
     Args:
         layer: The layer.
@@ -97,7 +97,7 @@ def is_int8(layer: Any) -> bool:
 
 
 def _settings(layer: Any, inner: list[Any]) -> dict[str, dict[str, Any]]:
-    """Return the changed settings of a layer's parts, by the part's name."""
+    """Return the settings of a layer's parts that Keras' JSON omits, keyed by the part's name. Raises ModelError."""
     found: dict[str, dict[str, Any]] = {}
     for part in inner:
         setting: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def _apply(part: Any, *, int8: str | None = None, lora: Any = None, frozen: bool
 
 
 def _composites(model: Any, above: tuple[str, ...]) -> Iterator[tuple[str, Any, list[Any]]]:
-    """Yield path, layer and inner layers with weights of each layer that JSON describes only by its own settings."""
+    """Yield (path, layer, inner layers with weights) for each layer whose JSON omits its inner layers."""
     import keras
 
     for layer in model._flatten_layers(include_self=False, recursive=False):

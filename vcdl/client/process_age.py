@@ -1,4 +1,4 @@
-"""The age of this process. A task logs it to show which part of its time a client trains."""
+"""Measure the age of this process, which a task logs to show how much of its time is spent on training."""
 
 import os
 import time

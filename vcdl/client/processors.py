@@ -1,4 +1,4 @@
-"""Set the processors of a training: its number of cores, and the device that the BOINC client assigned, if any."""
+"""Choose the processors of a training: the number of cores, and the device that the BOINC client assigned."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ def machine_words() -> str:
 
 
 def limit_threads(threads: int) -> dict[str, str]:
-    """Return variables that limit any Keras backend to `threads` cores at its import. JAX reads the last two."""
+    """Return environment variables that limit any Keras backend to `threads` cores. Set them before its import."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
@@ -41,7 +41,7 @@ def limit_threads(threads: int) -> dict[str, str]:
 
 
 def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
-    """Return variables that make Keras see only this task's device.
+    """Return environment variables that make Keras see only the GPU of this task, or none if it has none.
 
     Args:
         init: The BOINC client's facts about the task.
@@ -50,7 +50,7 @@ def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
     if not _has_nvidia_gpu(init):
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     devices = visible.split(",") if visible else []
-    # The client numbers the devices that it sees, which may be only some of the machine's devices.
+    # The client numbers only the devices that it sees, which may be fewer than the machine's. Translate its number.
     device = devices[init.gpu_device] if init.gpu_device < len(devices) else str(init.gpu_device)
     return {
         "CUDA_VISIBLE_DEVICES": device.strip(),

@@ -41,13 +41,14 @@ _BOINC_RATES = {
     "client_state.xml": re.compile(r"<bwup>([0-9.eE+-]{1,30})</bwup>"),
     INIT_DATA_FILE: re.compile(r"<max_bytes_sec_up>([0-9.eE+-]{1,30})</max_bytes_sec_up>"),
 }
-"""Files with the rate at which a client may upload: as measured, and as its volunteer limits it. 0 means none."""
+"""Files with a client's upload rate in bytes per second, as BOINC measured it, and as the volunteer limits it (0: no
+limit)."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """The files and facts about its host that a task may keep for later tasks."""
+    """The folder in which a task keeps files for later tasks on its host, and the host's upload rate."""
 
     folder: Path
     """A folder that persists between tasks."""
@@ -56,7 +57,7 @@ class HostMemory:
 
     @classmethod
     def of_boinc(cls, init: InitData, slot: Path) -> "HostMemory":
-        """Return the memory of a BOINC client, with its measured upload rate; a container sees the limit alone."""
+        """Return the folder and upload rate of a BOINC client's host; in a container only the rate's limit is known."""
         rates = []
         data = init.project.resolve().parent.parent
         for folder, (name, pattern) in zip((data, slot), _BOINC_RATES.items(), strict=True):
@@ -111,12 +112,18 @@ def write_upload(
 
 
 def _prefix(job: str, up: Encoding) -> str:
-    """Return the start of the names of a job's files, which differs if the job's name is used for another model."""
+    """Return the prefix of a job's files; it differs if the job's name is reused for another model."""
     return _PREFIX + hashlib.sha256(f"{job} {up.layout.fingerprint}".encode()).hexdigest()[:16] + "_"
 
 
 def _claim_residuals(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
-    """Claim the residuals whose uploads were applied, and return their sum, shape (size,)."""
+    """Delete the residuals of uploads whose fate is known, and return the sum of those that were applied.
+
+    A residual is claimed by renaming it, so that only one task uses it. Residuals of subtasks that are still open stay.
+
+    Returns:
+        The sum, shape (size,).
+    """
     total = np.zeros(size, np.float32)
     for path in sorted(folder.glob(f"{prefix}*.npy")):
         mine = path.with_suffix(f".{os.getpid()}.taken")

@@ -1,4 +1,4 @@
-"""Detect shortages of the machine that may be temporary, so that the task waits, and describe an error in one line."""
+"""Detect shortages of memory or disk, for which a task is postponed, and describe errors in one line."""
 
 import errno
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from vcdl.errors import DISK_FULL, VcdlError
 
 _LEAST_OF_BOUND = 0.5
-"""Least free memory as a fraction of the server's limit, because the limit is generous: in measurements trainings used
-0.6 of it or more."""
+"""Fraction of the server's memory limit that must be free. The limit is generous: trainings used 0.6 of it or more, so
+half is surely too little."""
 _MIB = 1 << 20
 _OUT_OF_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "OutOfMemoryError"})
 """Error classes by name, of Python, NumPy, TensorFlow and PyTorch, because no backend is imported here (JAX:
@@ -25,11 +25,11 @@ _MOST_ERROR_CHARACTERS = 500
 
 
 class Shortage(VcdlError):
-    """Raised when the machine lacks something that it may have later."""
+    """Raised when the machine lacks memory, disk or the slot's lock, which it may have later: the task is postponed."""
 
 
 def shortage_of(error: BaseException) -> str | None:
-    """Return the shortage at the root of `error` in one line, or None for any other error."""
+    """Return which shortage caused an error, in one line, or None if none did."""
     for cause in _causes(error):
         if isinstance(cause, Shortage):
             return str(cause)
@@ -52,7 +52,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_text(error: Exception) -> str:
-    """Return the cause of an error in one line with advice if possible. A library's long message is cut."""
+    """Describe an error in one line, with advice if possible. A library's long message is cut."""
     text = " ".join(str(error).split())[:_MOST_ERROR_CHARACTERS]
     if _is_out_of_memory(error):
         return "out of memory: lower training.batch_size, or run fewer workers at a time"
@@ -86,7 +86,7 @@ def _is_disk_full(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
+    """Yield the error, then the errors that caused it."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -1,7 +1,8 @@
 """Unpack the packages of a Python that BOINC delivered, and remove old ones.
 
-The first task on a host unpacks, under a lock and by one rename; the others wait. The next task removes what a killed
-task has left, and runtimes whose archive BOINC has deleted.
+The first task on a host unpacks under a lock and renames the complete folder; the other tasks wait for the lock. A kill
+leaves a folder with the suffix `.growing`, which the next task deletes. Runtimes whose archive BOINC has deleted are
+deleted as well.
 """
 
 import contextlib
@@ -39,7 +40,12 @@ class RuntimeUnusable(VcdlError):
 
 
 def make_ready(prefix: Path | None = None) -> None:
-    """Unpack a delivered Python's packages, and select its backend.
+    """Unpack a delivered Python's packages unless that is done, make them importable, and select their backend.
+
+    Nothing happens in a Python that BOINC did not deliver.
+
+    Args:
+        prefix: The Python's folder; None for that of this process.
 
     Raises:
         RuntimeUnusable: This machine cannot use them, or they are damaged.
@@ -85,7 +91,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
                 inner.extractall(growing)
         if hasattr(os, "sync"):
             os.sync()  # a power cut must not leave a folder of empty files
-        # A folder of this name is complete by definition, so no other task has to check it.
+        # Rename the folder last: a folder of this name is complete, so no other task has to check it.
         growing.rename(packages)
     except (tarfile.TarError, lzma.LZMAError, EOFError, KeyError) as error:
         shutil.rmtree(growing, ignore_errors=True)
@@ -100,7 +106,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock on a file; the system releases it when the process ends."""
+    """Wait for a lock on a file, and hold it within the block. The system releases it if the process is killed."""
     with path.open("ab") as file:
         while not _try_lock(file.fileno()):
             time.sleep(_POLL_S)

@@ -53,13 +53,15 @@ def tell_postponed(slot: Path, delay_s: int, reason: str) -> None:
 
 
 def finish_now_wanted(slot: Path, project: Path) -> bool:
-    """Return whether the file that announces the machine's end exists, for this task or for all."""
+    """Return whether the operator announced the machine's end, by a file in the slot or in the project's folder."""
     return (slot / _FINISH_NOW).exists() or (project / _FINISH_NOW).exists()
 
 
 @contextmanager
 def locked_slot(slot: Path, wait_s: float) -> Iterator[None]:
-    """Hold BOINC's lock of a slot, because an orphan of a killed client may train there for some seconds.
+    """Hold BOINC's lock of a slot within the block, so that no process of a killed client trains in it as well.
+
+    File systems without locks are used without one.
 
     Raises:
         Shortage: Another process kept it for `wait_s`.

@@ -1,4 +1,4 @@
-"""Measure the seconds that a subtask spends in each stage on its client: a stage ends where the next one begins."""
+"""Measure the seconds that a subtask spends in each stage on its client. A stage ends where the next one begins."""
 
 import time
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class StageClock:
         self._since_s = now_s
 
     def add(self, stage: str, seconds: float) -> None:
-        """Add seconds to a stage: a part of another one, or of an earlier process."""
+        """Add seconds to a stage that `lap` does not measure: part of another stage, or time of an earlier process."""
         self._times_s[stage] = self._times_s.get(stage, 0.0) + seconds
 
     @property

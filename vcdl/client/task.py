@@ -1,4 +1,4 @@
-"""Train the workunit of a BOINC task, on its cores or device, within its folders, with BOINC's file names."""
+"""Train the workunit of a BOINC task, on the cores or the device that the client assigned to it."""
 
 import logging
 import math
@@ -31,7 +31,9 @@ _log = logging.getLogger(__name__)
 def train_task(
     slot: Path, supervisor: BoincSupervisor | WrapperSupervisor, init: InitData, threads: int | None
 ) -> bool:
-    """Train the workunit in the slot; return False if it is left for later.
+    """Train the workunit in the slot; return False if a checkpoint was left to continue from later.
+
+    It sets environment variables of this process, and imports Keras.
 
     Args:
         slot: The task's folder.
@@ -71,7 +73,9 @@ def train_task(
 
 
 def _before_s(slot: Path, project: Path) -> dict[str, float]:
-    """Return the seconds by stage of the start, and of waiting since the files or the checkpoint were written.
+    """Import Keras, and return the seconds before now: `start` of this process, and `paused` or `host` before it.
+
+    `paused` is the time since the checkpoint, `host` the time since the files arrived if there is no checkpoint.
 
     Raises:
         WorkunitError: The slot has no workunit.

@@ -1,11 +1,14 @@
-"""The fraction of a task's time that has passed, for BOINC's estimate: the start takes most of a short task."""
+"""Estimate the fraction of a task's time that has passed, from which BOINC computes the time that is left.
+
+The fraction of trained samples would mislead, because the start takes most of a short task.
+"""
 
 import time
 from collections.abc import Callable
 
 
 class TimeShare:
-    """Estimates that fraction, once two batches have shown how long the others will take."""
+    """Estimates the fraction of a task's time that has passed, once two batches have shown their speed."""
 
     def __init__(self, earlier_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start to follow a training.

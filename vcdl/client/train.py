@@ -1,4 +1,4 @@
-"""Train the one workunit in a folder, under any supervisor: resume, train, checkpoint, write update.h5."""
+"""Train the one workunit in a folder under any supervisor: resume from its checkpoint, train, and write update.h5."""
 
 import logging
 import math
@@ -29,8 +29,8 @@ from vcdl.wire.frozen import read_frozen
 from vcdl.wire.workunit import FROZEN_FILE, OUTPUT_FILE, Training, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
-"""Seconds of training that a kill may lose; a shorter period costs more writes. A checkpoint of the paper's model (60
-MB) takes about 0.1 s."""
+"""Seconds between two checkpoints, and so of training that a kill may lose. A shorter period costs more writes: a
+checkpoint of the paper's model (60 MB) takes about 0.1 s."""
 _PROGRESS_EVERY_S = 0.25
 """Seconds between two progress messages, so that short batches do not flood the parent."""
 _PAUSE_POLL_S = 0.1
@@ -53,24 +53,32 @@ class DivergedError(VcdlError):
 
 @dataclass(frozen=True)
 class TrainingTerms:
-    """The conditions under which a process trains a workunit."""
+    """How a process trains a workunit: its checkpoints, the weights to start from, and how much to train."""
 
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     newest: NewestWeights | None = None
     """The source of newer weights to start from, or None to start from those that came with the task."""
     samples: int | None = None
-    """Number of samples to train, however long they take, or None for all, or as many as the workunit's time allows."""
+    """Number of samples to train, however long they take. None: all, or as many as the workunit's time allows."""
     before_s: Mapping[str, float] = field(default_factory=dict)
-    """Stage → seconds before the training is called."""
+    """Seconds of each stage before `train_workunit` is called, keyed by stage."""
     read_data: ShardReader = read_shard
     host: HostMemory | None = None
-    """The files that persist on the host, or None for those in the workunit's folder."""
+    """The folder for files that later tasks use; None: the folder above the workunit's."""
 
 
 def train_workunit(
     folder: Path, supervisor: Supervisor, trainers: TrainerCache, terms: TrainingTerms = TrainingTerms()
 ) -> Outcome:
-    """Train the workunit in `folder`, from its checkpoint if there is one.
+    """Train the workunit in a folder, from its checkpoint if there is one, and write update.h5 into the folder.
+
+    If a complete update exists already, nothing is trained. The checkpoint is removed once the update is written.
+
+    Args:
+        folder: The workunit's folder, with all input files.
+        supervisor: Says when to pause, quit or finish, and gets the progress.
+        trainers: Keeps the compiled model for the next workunit.
+        terms: How to train.
 
     Raises:
         WorkunitError, WeightsFileError, ModelError, JobError: The inputs cannot be trained.
@@ -127,7 +135,10 @@ def _is_done(folder: Path, workunit: Workunit, up: Encoding) -> bool:
 
 @dataclass
 class _Subtask:
-    """A workunit while it is trained."""
+    """The training of one workunit: its position, and all that it needs.
+
+    Call `begin`, `resume`, `train`, `write_update`.
+    """
 
     folder: Path
     supervisor: Supervisor
@@ -141,7 +152,7 @@ class _Subtask:
 
     def __post_init__(self) -> None:
         workunit, training, size = self.workunit, self.workunit.training, len(self.shard)
-        # Use the version that the training actually starts from, so that a checkpoint of other weights does not fit.
+        # Store the version that the training starts from in the checkpoint, so that one of other weights does not fit.
         self._begun = replace(workunit, base_version=self.start.version)
         # If subtasks end by time, the order depends on the shard: all of them follow one endless order, so that no
         # sample is left out (decision 075).
@@ -156,7 +167,7 @@ class _Subtask:
         """The position of the newest checkpoint."""
 
     def begin(self) -> None:
-        """Start with the initial weights."""
+        """Set the trainer to the initial weights, seed and learning rate."""
         workunit = self.workunit
         self.trainer.begin(self.start.weights, workunit.seed, workunit.training.learning_rate, self._batches.steps)
 
@@ -179,7 +190,10 @@ class _Subtask:
         self.supervisor.progress(self._fraction, self._position.samples)
 
     def train(self) -> Outcome:
-        """Train to the end or until a request stops it; the position then shows the progress."""
+        """Train to the end, or until a request or the workunit's time ends it.
+
+        Before it quits or pauses, and once per period, it writes a checkpoint.
+        """
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self.terms.checkpoint_every_s)
         self.clock.lap("prepare")
         while self._position.samples < self._until and not self._time_is_up:
@@ -208,7 +222,7 @@ class _Subtask:
         return Outcome.DONE
 
     def write_update(self, up: Encoding, host: HostMemory) -> None:
-        """Write update.h5.
+        """Write the trained weights to update.h5, and store what its codec left out on the host.
 
         Raises:
             DivergedError: The weights are not finite.
@@ -251,7 +265,10 @@ class _Subtask:
 
     @property
     def _at_once(self) -> int:
-        """Number of batches in the next step: in a subtask that ends by time, as many as share one rate."""
+        """Number of batches to train in the next call.
+
+        In a subtask that ends by time, they must share one learning rate, which reading this property sets.
+        """
         if self.workunit.training.target_s is None:
             return self.trainer.at_once
         done = self._batches.before(self._position.samples)

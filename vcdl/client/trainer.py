@@ -22,7 +22,7 @@ from vcdl.wire.workunit import Frozen, Training
 
 @dataclass(frozen=True)
 class TrainerState:
-    """The state that training changes: a trainer that restores it continues as if it had never stopped."""
+    """All state that training changes. A trainer that restores it continues as if it had never stopped."""
 
     weights: Vector
     optimizer: tuple[npt.NDArray[Any], ...]
@@ -39,7 +39,10 @@ class TrainerState:
 
 
 class Trainer:
-    """Trains one model with one optimizer and one loss; weights, data, seed and learning rate change by workunit."""
+    """Trains one compiled model, for one workunit after another.
+
+    Model, optimizer and loss stay the same; `begin` sets the weights, seed and learning rate of a workunit.
+    """
 
     longest_call_s = 0.1
     """Seconds that a call of `steps` should take, since the supervisor's requests are read between two calls."""
@@ -56,17 +59,18 @@ class Trainer:
             ModelError, JobError, WeightsFileError: Model, settings or weights cannot be used.
         """
         self.model = load_model(model_json, frozen, draws_weights=frozen is None)  # a workunit's files have all
-        # A client's metrics are not read, because the server measures its own. The loss is computed anyway.
+        # Leave out the metrics, because the server measures its own. Keras computes the loss anyway.
         self._loss_unit = loss_unit(training.loss, target_scale(self.model))
         compile_model(self.model, training.without_metrics(), loss_weight=1 / self._loss_unit)
         self._optimizer = self.model.optimizer
         self._optimizer.build(self.model.trainable_variables)
         self._moments = SharedMoments(self._optimizer, training)
         others = {id(variable) for variable in (*self.model.weights, *self.model.metrics_variables)}
-        # The remaining variables are the states of random layers, which a repeated training needs in addition to the
+        # The remaining variables are the states of random layers, which a checkpoint must contain in addition to the
         # weights.
         self._seeds = [variable for variable in self.model.variables if id(variable) not in others]
-        # Keep them to reset the optimizer for each workunit: a new optimizer would be traced and compiled again.
+        # Keep these values to reset the optimizer for each workunit: a new optimizer would be traced and compiled
+        # again.
         self._fresh_optimizer = _values(self._optimizer.variables)
         self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
         self._loop = loop_of(self.model)
@@ -88,7 +92,7 @@ class Trainer:
         return input_shapes(self.model)
 
     def with_moments(self, weights: Vector) -> Vector:
-        """Return the model's weights, followed by the moments of a fresh optimizer that are sent."""
+        """Return the weights, followed by those moments of a fresh optimizer that are sent. The optimizer is reset."""
         _assign(self._optimizer.variables, self._fresh_optimizer)
         return np.concatenate([weights, self._moments.values()])
 
@@ -131,7 +135,7 @@ class Trainer:
 
     @property
     def at_once(self) -> int:
-        """Number of batches that `steps` should get in one call, from the speed of the last call; 1 at first."""
+        """Number of batches that `steps` should get in one call to take about `longest_call_s`; 1 at first."""
         return max(1, int(self.longest_call_s / self._batch_s))
 
     def steps(
@@ -157,7 +161,7 @@ class Trainer:
         return losses if self._loss_unit == 1 else [loss * self._loss_unit for loss in losses]
 
     def finish(self) -> Vector:
-        """Return the trained weights and moments, shape (n,), after the optimizer's final averaging."""
+        """Apply the optimizer's final averaging to the model; return the trained weights and moments, shape (n,)."""
         self._optimizer.finalize_variable_values(self.model.trainable_variables)
         return np.concatenate([flatten(self.model), self._moments.values()])
 
@@ -178,7 +182,10 @@ another trainer needlessly. If this list had the other settings instead, a train
 
 
 class TrainerCache:
-    """Keeps the trainer of the newest job: a worker trains many workunits of one job, and a model may be large."""
+    """Keeps the newest trainer, because a worker trains many workunits of one job.
+
+    It keeps only one, as a model may be large.
+    """
 
     def __init__(self) -> None:
         self._key = ""
@@ -191,7 +198,15 @@ class TrainerCache:
         frozen: Frozen | None = None,
         read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
     ) -> Trainer:
-        """Return the trainer for model, settings and frozen weights, which is created if the newest one differs.
+        """Return the trainer for a model, its settings and frozen weights; the last one if these are unchanged.
+
+        Otherwise the last one is dropped, and a new one is created.
+
+        Args:
+            model_json: The model, as Keras JSON.
+            training: The job's settings.
+            frozen: Facts about the frozen weights, or None if there are none.
+            read_frozen: Reads the frozen weights; called only for a new trainer.
 
         Raises:
             VcdlError: The trainer cannot be created, or the frozen weights cannot be read.

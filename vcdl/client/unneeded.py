@@ -17,7 +17,10 @@ _modules = cast(dict[str, ModuleType | None], sys.modules)
 
 
 def hide_unneeded() -> set[str]:
-    """Hide the packages not imported yet from this process, before it imports Keras, and return their names."""
+    """Hide those packages from this process that it has not imported yet, and return their names.
+
+    Call it before Keras is imported.
+    """
     hidden = {name for name in UNNEEDED if name not in _modules}
     _modules.update(dict.fromkeys(hidden))
     return hidden
@@ -25,7 +28,7 @@ def hide_unneeded() -> set[str]:
 
 @contextmanager
 def unneeded_hidden() -> Iterator[None]:
-    """Hide the packages while the block imports Keras, because the process itself imports some of them later."""
+    """Hide the packages within the block, which imports Keras: the process itself imports some of them later."""
     hidden = hide_unneeded()
     try:
         yield
@@ -35,7 +38,7 @@ def unneeded_hidden() -> Iterator[None]:
 
 @contextmanager
 def unneeded_shown() -> Iterator[None]:
-    """Let the block import the packages in a process that hid them."""
+    """Make hidden packages importable within the block."""
     hidden = {name for name in UNNEEDED if name in _modules and _modules[name] is None}
     _show(hidden)
     try:

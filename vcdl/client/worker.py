@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class PipeSupervisor:
-    """The parent process as a supervisor, at the other end of two pipes."""
+    """The parent process as the supervisor of a training: a thread reads its commands, and events are sent to it."""
 
     def __init__(self, commands: Iterable[bytes], events: IO[str]) -> None:
         self._commands = commands
@@ -55,7 +55,7 @@ class PipeSupervisor:
         self._ending: Request | None = None
 
     def listen(self) -> None:
-        """Start a thread that reads the parent's commands."""
+        """Start a thread that reads the parent's commands. It ends this process when the parent closes the pipe."""
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     def next_task(self) -> tuple[Path, int | None]:
@@ -132,7 +132,7 @@ def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
 def _train(
     folder: Path, samples: int | None, supervisor: PipeSupervisor, trainers: TrainerCache, read_data: ShardReader
 ) -> None:
-    """Train one workunit and report its end; the worker survives every failure."""
+    """Train one workunit and report how it ended to the parent. Errors are reported as well, and not raised."""
     try:
         outcome = train_workunit(folder, supervisor, trainers, TrainingTerms(samples=samples, read_data=read_data))
     except VcdlError as error:

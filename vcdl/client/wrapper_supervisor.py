@@ -27,7 +27,7 @@ second."""
 
 
 class WrapperSupervisor:
-    """BOINC's docker_wrapper as a supervisor, which controls the container of this process from outside."""
+    """BOINC's docker_wrapper as a supervisor: it pauses and kills the container of this process from outside."""
 
     def __init__(self, slot: Path, init: InitData) -> None:
         self._slot = slot
@@ -41,9 +41,9 @@ class WrapperSupervisor:
         self._sees_wrapper = _is_locked(slot)
 
     def quit(self) -> None:
-        """Request a checkpoint and the end. Before training has started, exit at once."""
-        # This runs in a signal handler: there is no checkpoint to write yet, and an import cannot be interrupted
-        # cleanly.
+        """Request a checkpoint and the end of the training; before it has started, end the process at once."""
+        # Exit at once, because this runs in a signal handler: no checkpoint is needed yet, and an import cannot be
+        # stopped.
         if not self._is_training:
             os._exit(0)
         self._quit = True

@@ -1,4 +1,4 @@
-"""Load data sets from their sources, cut them into shards, and read and write their files."""
+"""Load data sets from their sources, cut them into shards, and read and write the files of both."""
 
 from vcdl.data.dataset import Dataset, Facts
 from vcdl.data.load import facts_of, load_dataset

@@ -7,16 +7,17 @@ from typing import TypeVar
 
 _Block = TypeVar("_Block")
 _HANGS_S = 10.0
-"""Seconds to wait for a reader that is being closed, after which it is abandoned: a network file may hang for ever."""
+"""Seconds to wait for the thread when the consumer stops; then it is abandoned, because reading a network file may hang
+for ever."""
 
 
 def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
-    """Yield the blocks in order, prefetching one in a thread; its errors are raised here.
+    """Yield the blocks in order, reading the next ones in a thread; an error of the thread is raised here.
 
-    Closing stops the prefetch and abandons a read that hangs.
+    Closing the generator stops the thread, or abandons it if a read hangs.
     """
-    # The bound keeps at most three blocks in memory: the one in use, the one in the queue, and the one whose put is
-    # waiting.
+    # At most three blocks are in memory: the one in use, the one in the queue, and the one that the thread waits to
+    # put.
     queue: Queue[tuple[_Block | None, BaseException | None]] = Queue(1)
     is_over = threading.Event()
 
@@ -27,7 +28,7 @@ def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
                 if is_over.is_set():
                     return
             queue.put((None, None))
-        # Whatever ends this thread must reach the consumer, which would otherwise wait in get for ever.
+        # Pass on every error: otherwise the consumer would wait in get for ever.
         except BaseException as error:
             queue.put((None, error))
 

@@ -26,7 +26,7 @@ _MD5 = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-"""Published sums of the unpacked files; MD5 is good enough against damage."""
+"""Published MD5 sums of the unpacked files, which are good enough against damage."""
 _RECORD_BYTES = 1 + 3 * 32 * 32
 _ADVICE = (
     f"put {_ARCHIVE} (the binary version, not the one for Python) "
@@ -53,7 +53,7 @@ def load(local: Path | None) -> DataSource:
 
 
 def records(content: bytes) -> Part:
-    """Return images and labels of one binary batch.
+    """Return the images, uint8 of shape (n, 32, 32, 3), and labels of one binary batch.
 
     Each image is its label, then 1024 bytes each of red, green and blue.
     """
@@ -95,7 +95,7 @@ def _read_batch(path: Path) -> bytes:
 
 
 def _from_batches(read: Callable[[str], bytes]) -> DataSource:
-    # _MD5 lists the training batches in the order in which Keras joins them, so both origins give the same fingerprint.
+    # Read the batches in the order of _MD5, in which Keras joins them, so that both origins give the same fingerprint.
     batches = {name: records(read(name)) for name in _MD5}
     test = batches.pop("test_batch.bin")
     train = Part(

@@ -12,11 +12,12 @@ from vcdl.job.class_weight import ClassWeight
 
 
 def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
-    """Return the data set with samples weighted by class.
+    """Return the data set with the weight of each training and validation sample multiplied by that of its class.
 
     Args:
         dataset: The data set.
-        given: Weights by class; `balanced` gives each class n / (classes · its samples).
+        given: Weights by class, or `balanced`, which gives each class n / (classes · its samples). None: nothing is
+            changed.
 
     Raises:
         JobError: The weights do not fit the data set's classes.
@@ -44,7 +45,8 @@ def _times(weights: Array, others: Array | None) -> Array:
 
 def _balance(y: Array, classes: Classes) -> Array:
     counts = np.bincount(y, minlength=classes.count)
-    # Counting only the classes that occur keeps the mean weight of a sample at 1, and with it the scale of the loss.
+    # Count only the classes that occur: then the mean weight of a sample is 1, and the scale of the loss stays the
+    # same.
     present = np.count_nonzero(counts)
     return np.asarray(len(y) / (present * np.maximum(counts, 1)))
 
@@ -52,8 +54,8 @@ def _balance(y: Array, classes: Classes) -> Array:
 def _weights_from_names(given: ClassWeight, classes: Classes) -> Array:
     numbers = [str(number) for number in range(classes.count)]
     known = list(classes.names) or numbers
-    # A key of YAML may be the number of a class as well as its name. Where names are themselves such numbers, only the
-    # name counts, because 1 could mean two classes.
+    # Accept the number of a class as well as its name. If names are such numbers themselves, accept only names, because
+    # 1 could mean two classes.
     by_number = {} if set(numbers) & set(known) else dict(zip(numbers, known, strict=True))
     weights = np.ones(classes.count)
     for given_name, weight in dict(given).items():  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Hold a checked data set in memory; every source returns one."""
+"""Define the data set that every source returns: training, validation and test samples with their labels, checked."""
 
 import hashlib
 from collections.abc import Mapping
@@ -36,7 +36,8 @@ class Part:
     weights: Array | None = None
     """Weight of each sample in training, shape (n,), float32; None: all equal."""
     groups: Array | None = None
-    """Group of each sample (`data > by`), shape (n,), as integers in the order of the column's values."""
+    """Group of each sample (`data > by`), shape (n,), as integers in the order of the column's values; None: no
+    groups."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -44,7 +45,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training, validation and, if there are any, test samples; inputs keep their original number type."""
+    """A job's training, validation and test samples, with their labels.
+
+    Samples keep their original number type; those of large sources are read from the disk when they are used (`Rows`).
+    """
 
     x_train: Inputs
     y_train: Array
@@ -55,7 +59,7 @@ class Dataset:
 
     @property
     def class_names_by_output(self) -> dict[str, tuple[str, ...]]:
-        """Names of the classes, by output; outputs without class names are left out."""
+        """Names of the classes, keyed by output; outputs without class names are left out."""
         return {name: classes.names for name, classes in self.classes_by_output.items() if classes and classes.names}
 
     @property
@@ -79,14 +83,14 @@ class Dataset:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that all arrays take in memory."""
+        """Bytes that the samples and labels take in memory; samples that stay on the disk count as 0."""
         labels = () if self.predicts_itself else (self.y_train, self.y_val, self.y_test)
         arrays = (self.x_train, self.x_val, self.x_test, *labels)
         return sum(array.nbytes for array in arrays if array is not None and not isinstance(array, Rows))
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample without its label."""
+        """Bytes of one sample without its label, uncompressed."""
         return self.x_train.sample_bytes if isinstance(self.x_train, Rows) else self.x_train[:1].nbytes
 
     classes: Classes | None = None
@@ -102,13 +106,13 @@ class Dataset:
 
     @property
     def outputs(self) -> Outputs:
-        """Size of the model's output: the number of classes, or of numbers to predict."""
+        """Number of classes, or of values to predict for a sample; by name if the model has several outputs."""
         return outputs_of(self.y_train, self.classes, self.classes_by_output)
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """A source's data before the validation set is cut off."""
+    """A source's data as it provides them: without a validation set of its own, that is later taken from `train`."""
 
     train: Part
     val: Part | None = None
@@ -119,7 +123,7 @@ class DataSource:
     """The classes of each output by its name, if there are several."""
 
     def parts(self) -> dict[str, Part]:
-        """Return the existing parts by name, train first."""
+        """Return the existing parts, keyed by `train`, `val` and `test`, in this order."""
         named = (("train", self.train), ("val", self.val), ("test", self.test))
         return {name: part for name, part in named if part is not None}
 
@@ -145,7 +149,7 @@ class Facts:
 
 
 def outputs_of(y: Array, classes: Classes | None, by_output: Mapping[str, Classes | None]) -> Outputs:
-    """Return the number of classes or of numbers to predict per sample; for several outputs, by name."""
+    """Return the number of classes or of values to predict for a sample; for several outputs, by name."""
     if by_output:
         return {name: one_output(part, by_output[name]) for name, part in parts_of(y).items()}
     return one_output(y, classes)
@@ -156,7 +160,7 @@ def _input(x: Inputs, name: str) -> Inputs:
 
 
 def one_output(y: Array, classes: Classes | None) -> int:
-    """Return the number of classes or of numbers to predict per sample."""
+    """Return the number of classes or, without classes, of values to predict for a sample."""
     return int(np.prod(y.shape[1:], dtype=np.int64)) if classes is None else classes.count
 
 
@@ -185,8 +189,7 @@ def make_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Pa
         raise DataError(
             f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: the numbers must agree"
         )
-    # This test comes before the general one for NaN, whose advice to drop the sample would also lose the labels that
-    # are known.
+    # Test this before NaN in general, whose advice to drop the sample would also lose the labels that are known.
     if task == "multi_label" and y.dtype.kind == "f" and np.isnan(y).any():
         raise DataError(f"{y_name} holds labels of NaN: {_MISSING}")
     for array, values in (*inputs.items(), (y_name, y)):
@@ -195,19 +198,20 @@ def make_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Pa
         _refuse_not_finite(array, values)
     if has_classes:
         return Part(x, _labels(y_name, y, task))
-    # Clients train in float32. Such targets would become a few steps there, and the loss would still look plausible.
+    # Clients train in float32, in which such targets would become a few values, and the loss would still look
+    # plausible.
     if are_rounded(y.min(axis=0), y.max(axis=0)):
         raise DataError(f"{y_name} has numbers up to {y.max():.10g}, {ROUNDED}")
     return Part(x, _flags(y_name, y) if task == "multi_label" else y.astype(np.float32))
 
 
 def number_labels(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
-    """Return the source with its labels converted to class numbers.
+    """Return the source with its labels converted to class numbers, and with its classes.
 
     Args:
         source: The source.
         given: The value of `data > classes`.
-        mask: The value of `data > mask`.
+        mask: The value of `data > mask`, the label that is not learned; None: every label is.
 
     Raises:
         DataError: The labels are not classes, or do not match `given` or `mask`.
@@ -243,8 +247,8 @@ def content_sha256(*arrays: Array) -> str:
     """
     digest = hashlib.sha256()
     for array in arrays:
-        # dtype.str of an array with fields is only its size (|V12), so two different sets of fields would look the
-        # same.
+        # Use `descr` for arrays with fields: their dtype.str is only a size (|V12), so different sets of fields would
+        # look the same.
         kind = array.dtype.str if array.dtype.names is None else str(array.dtype.descr)
         digest.update(f"{kind}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
@@ -290,8 +294,8 @@ def _labels(name: str, y: Array, task: Task) -> Array:
     }
     places = y.ndim - (y.ndim > 1 and y.shape[-1] == 1)
     other = f"{others[places]}, or " if places in others else ""
-    # One-hot labels are recognised for the message only. Rows of 0 and 1 may also be several labels of a sample, so
-    # they are not converted silently.
+    # Recognise one-hot labels only for the message. Rows of 0 and 1 may also be several labels of a sample, so they are
+    # not converted silently.
     is_one_hot = y.shape[-1] > 1 and y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all() and (y.sum(axis=-1) == 1).all()
     cure = "turn one-hot labels into numbers with argmax, or " if is_one_hot else ""
     raise DataError(

@@ -15,7 +15,7 @@ FACTS = Facts((8, 8, 1), 10, 1_797 - _TEST_SAMPLES, 0, _TEST_SAMPLES, sample_byt
 
 _SHA256 = "619504694fb55e1884c255c200eb7059bafa217ab7576851db3afc2c8ac9a46d"
 _TEST_SEED = 0
-"""A constant instead of the job's seed: every job has the same test set, so that accuracies compare."""
+"""Seed of the test set: a constant, so that every job has the same test set and accuracies can be compared."""
 
 
 def load(local: Path | None) -> DataSource:

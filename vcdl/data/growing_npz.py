@@ -2,9 +2,9 @@
 
 The member `x` comes first, because its final size is known from the start; the other arrays follow.
 
-The process may be killed at any time. A file grows under a name that ends in `.part`, and is renamed once it is
-complete. The caller saves `state` after `sync`; `resume` truncates the file to a saved state, and thereby drops the
-samples that were written later.
+The process may be killed at any time. Until it is complete, a file has a name that ends in `.part`, and then it is
+renamed. The caller saves `state` after `sync`; after a kill, `resume` truncates the file to a saved state, which drops
+the samples that were written later.
 """
 
 import io
@@ -23,7 +23,10 @@ from vcdl.files.atomic import sync
 
 
 class GrowingNpz:
-    """A file to which samples are appended. After a kill, another process can continue it."""
+    """An `.npz` file to which samples are appended; after a kill, another process can continue it.
+
+    Call `append` and `sync` in turn, and `finish` after the last sample.
+    """
 
     def __init__(self, path: Path, count: int, sample_shape: tuple[int, ...], dtype: "np.dtype[Any]") -> None:
         self.path = path
@@ -41,22 +44,22 @@ class GrowingNpz:
         self._info.CRC, self._info.header_offset = 0, 0  # the checksum comes at the end
         self._head = self._info.FileHeader() + header.getvalue()
         self.state = (len(self._head), zlib.crc32(header.getvalue()))
-        """Number of bytes written, and the CRC-32 of the member `x` so far."""
+        """Number of bytes written, and the CRC-32 of the member `x` so far. The caller saves it for `resume`."""
         self.whole_bytes = len(self._head) + data_bytes
         """Number of bytes once all samples are written."""
         self._fresh = self.state
         self._has_begun = False
 
     def restart(self) -> None:
-        """Start anew, replacing any existing file."""
+        """Forget what was written: the next `append` replaces an unfinished file."""
         self.state, self._has_begun = self._fresh, False
 
     def resume(self, state: tuple[int, int]) -> None:
         """Continue from a saved `state`, and truncate what a killed process wrote after it. Raises OSError."""
         if self.is_done:
             return
-        # A state of the header alone means that nothing was appended. The first append writes the header, and the file
-        # may not exist before.
+        # A state of the header alone means that nothing was appended, and the file may not exist: the first append
+        # writes it.
         if state[0] > len(self._head):
             os.truncate(self._part, state[0])
             self._has_begun = True
@@ -92,8 +95,7 @@ class GrowingNpz:
         size, self._info.CRC = self.state
         os.truncate(self._part, size)  # drops the members of a process that was killed in this method
         with self._part.open("r+b") as file:
-            # Only the checksum differs from the header that append wrote, so the new one has the same length and fits
-            # in its place.
+            # Replace the header by one with the checksum: nothing else differs, so it has the same length.
             file.write(self._info.FileHeader())
         with zipfile.ZipFile(self._part, "a") as archive:  # the part is no archive yet, so members are appended to it
             archive.filelist.append(self._info)
@@ -102,8 +104,8 @@ class GrowingNpz:
                 if array is not None:
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                         npy.write_array(member, array, allow_pickle=False)
-        # The samples are on the disk already. Without this, a power cut could leave labels of zeros under the final
-        # name, in a file of the right size, and shards of a large cut are compared by size alone.
+        # Without this, a power cut could leave labels of zeros under the final name, in a file of the right size, and
+        # shards of large data are compared by size alone.
         sync(self._part)
         # The final name comes last: a file of this name is complete (see is_done), whenever the process is killed.
         self._part.replace(self.path)

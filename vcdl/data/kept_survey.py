@@ -1,6 +1,7 @@
-"""Cache surveys of sources in `vcdl/surveys` of $XDG_CACHE_HOME.
+"""Cache surveys of sources, so that a source that has not changed is not read again before each run.
 
-The key of a survey is made of the reader's settings and the name, size and time of each file.
+Surveys are stored in `vcdl/surveys` of $XDG_CACHE_HOME. The key of a survey is made of the reader's settings and the
+name, size and times of each file.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ changes in quick succession have the same time."""
 
 
 class Survey(NamedTuple):
-    """Facts that one pass over a part of a source collects."""
+    """What one pass over a part of a source (training, validation or test) finds out."""
 
     rows: int
     sample: Array
@@ -54,7 +55,7 @@ def load_survey(reader: "Reader", path: Path, task: Task, moments: str, survey: 
         reader: The reader.
         path: The part.
         task: The kind of task, which determines the form of the labels.
-        moments: Anything else on which the survey depends.
+        moments: The job's `data > normalise`, which determines whether moments are measured.
         survey: Computes the survey.
     """
     key = _key(reader, path, task, moments)
@@ -63,8 +64,8 @@ def load_survey(reader: "Reader", path: Path, task: Task, moments: str, survey: 
     file = cache_folder() / "surveys" / f"{key}.npz"
     with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
         found = _read(file)
-        # The time of change serves as the time of last use, by which _write removes old surveys. The time of access
-        # would not do, as many file systems do not record it.
+        # Set the file's time of modification, by which _write deletes surveys that are not used. Many file systems do
+        # not record the time of access.
         os.utime(file)
         return found
     made = survey()
@@ -75,17 +76,17 @@ def load_survey(reader: "Reader", path: Path, task: Task, moments: str, survey: 
 
 
 def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
-    """Return the checksum of everything that a survey depends on.
+    """Return a checksum of everything that a survey depends on, which is its key in the cache.
 
-    None where that is unknown: for another package's reader, or for files that were just written.
+    It is None if the survey must not be cached: for another package's reader, or for files that were just written.
     """
-    # A reader of another package may read files or variables that its keys do not name, so no key could tell when its
-    # survey is out of date.
+    # A reader of another package may read files or variables that its keys do not name, so a cached survey could be out
+    # of date.
     if not type(reader).__module__.startswith("vcdl.") or not path.exists():
         return None
     digest = hashlib.sha256(repr((__version__, _FORM, reader.model_dump_json(), str(path), task, moments)).encode())
     newest_s = 0.0
-    # Size, times and inode instead of the content: reading the content is the very work that a kept survey saves.
+    # Use size, times and inode, since reading the content is the very work that the cache saves.
     for place in dict.fromkeys((*reader.files, path)):
         for file in (place, *sorted(place.rglob("*"))):
             facts = file.stat()

@@ -1,6 +1,6 @@
-"""Number the labels of a data set as classes 0 … k−1 with names.
+"""Convert the labels of a data set to class numbers 0 … k−1, with names.
 
-All classes must be known from training: a stray number would give a model a million outputs.
+All classes must occur in training or be listed: otherwise one wrong label could give a model a million outputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ _MISSING_FACTOR = 10
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of a data set."""
+    """Number and names of the classes of a data set."""
 
     count: int
     names: tuple[str, ...] = ()
-    """Names by class number; empty where a class has no name but its number."""
+    """Names in the order of the class numbers; empty if classes have no names."""
 
 
 Given = Sequence[str | int] | int | None
@@ -39,10 +39,10 @@ Given = Sequence[str | int] | int | None
 def classes_of(
     labels: Mapping[str, Array], given: Given, mask: str | int | None = None
 ) -> tuple[dict[str, Array], Classes]:
-    """Convert labels to class numbers.
+    """Convert labels, numbers or texts, to class numbers.
 
     Args:
-        labels: The labels by array, training first.
+        labels: The labels, keyed by the name of their array, training first.
         given: The value of `data > classes`.
         mask: The label that becomes MASKED.
 
@@ -67,7 +67,7 @@ def classes_of(
 
 
 def _number_unmasked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple[dict[str, Array], Classes]:
-    """Number the labels other than the mask.
+    """Convert the labels other than the mask to class numbers, and the mask to MASKED.
 
     A masked number stays a class if a higher label occurs, as the outputs are numbered by labels.
     """
@@ -83,8 +83,8 @@ def _number_unmasked(labels: Mapping[str, Array], given: Given, mask: str | int)
         if not y.size:
             raise DataError(f"{name} holds nothing but the label {mask!r} of data > mask: there is nothing to learn")
     seen = counted[train]
-    # A masked number below the highest label leaves a gap in the numbers, which _count would refuse. The count is
-    # filled in only if the labels that remain cover every other number.
+    # A masked number below the highest label leaves a gap in the numbers, which _count would refuse. Set the count if
+    # the remaining labels cover every other number.
     if given is None and isinstance(mask, int) and 0 <= mask < seen.max():
         given = int(seen.max()) + 1 if len(np.unique(seen)) >= seen.max() else None
     numbered, classes = classes_of(counted, given)
@@ -137,7 +137,7 @@ def _refuse_negative(name: str, y: Array, values: Array) -> None:
 
 
 def _count(name: str, y: Array, found: list[int]) -> int:
-    """Return the number of classes; the labels must have no gap. Raises DataError with advice."""
+    """Return the number of classes of labels 0, 1, … without a gap. Raises DataError with advice for other labels."""
     if found[0] < 0:
         raise DataError(f"{name} holds the negative label {found[0]}: labels are 0, 1, …; list them in data > classes")
     count = found[-1] + 1
@@ -161,7 +161,7 @@ def _count(name: str, y: Array, found: list[int]) -> int:
 
 
 def _places(name: str, y: Array, values: Array, train: str, given: Given) -> Array:
-    """Return the position of each label among the values. Raises DataError for a label that is missing there."""
+    """Return the class number of each label, its position in `values`. Raises DataError for an unknown label."""
     order = np.argsort(values)
     at = np.minimum(np.searchsorted(values, y, sorter=order), len(values) - 1)
     places: Array = order[at].astype(np.int32)

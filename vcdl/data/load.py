@@ -1,4 +1,4 @@
-"""Load a job's data set into memory, or only the facts about it."""
+"""Load a job's data set, or only the facts about it."""
 
 import os
 from dataclasses import replace
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _NamedSource(Protocol):
-    """A module for one published data set."""
+    """A module with one published data set: its facts, and the function that loads it."""
 
     FACTS: Facts
 
@@ -26,7 +26,7 @@ class _NamedSource(Protocol):
 
 
 def load_dataset(data: "DataSettings", seed: int) -> Dataset:
-    """Load and check the job's data set, and split off its validation set by `seed`.
+    """Load and check a job's data set; without validation samples of its own, split some off by `seed`.
 
     Raises:
         DataError: The data cannot be used for the job.
@@ -59,7 +59,9 @@ def load_dataset(data: "DataSettings", seed: int) -> Dataset:
 
 
 def facts_of(data: "DataSettings") -> Facts:
-    """Return shapes and counts of the set that `load_dataset` would return, without its samples.
+    """Return the shapes and counts of the data set that `load_dataset` would return.
+
+    Samples of an `.npz` file are not read for that; other sources are.
 
     Raises:
         DataError: The data cannot be used for the job.
@@ -97,12 +99,12 @@ def _data_folder() -> Path | None:
 
 def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part, Part]:
     count = _validation_count(len(train), data.validation)
-    # Streams are separate for each purpose (shards use [seed, 2]), so the validation set does not change with the
-    # number of shards or with the way they are cut.
+    # Use a random stream of its own (shards use [seed, 2]), so that the validation set does not change with the number
+    # of shards or the way they are cut.
     rng = np.random.default_rng([seed, 1])
     keep, out = hold_out(train.y, count, data.task == "classification", rng)
     if isinstance(train.x, Rows):
-        # A streamed source is read in its own order, and Rows relies on ascending places.
+        # A streamed source is read in its own order, and Rows requires ascending places.
         keep, out = np.sort(keep), np.sort(out)
     return _select(train, keep), _select(train, out)
 
@@ -110,11 +112,11 @@ def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part,
 def _select(part: Part, some: Indices) -> Part:
     x: Inputs = part.x.only(some) if isinstance(part.x, Rows) else part.x[some]
     if isinstance(x, Rows):
-        # The labels of an autoencoder that is not in memory are a stand-in of one element. Indexing it would allocate
-        # the whole array.
+        # The labels of an autoencoder on the disk are a stand-in of one element, and indexing it would allocate the
+        # whole array.
         y = np.broadcast_to(part.y[:1], x.shape) if x.are_labels else part.y[some]
     else:
-        # Identity marks an autoencoder (Dataset.predicts_itself), and a copy would store the samples twice.
+        # Keep the identity, which marks an autoencoder (Dataset.predicts_itself): a copy would be stored a second time.
         y = x if part.y is part.x else part.y[some]
     weights, groups = (None if one is None else one[some] for one in (part.weights, part.groups))
     return Part(x, y, weights, groups)

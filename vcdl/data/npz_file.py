@@ -28,7 +28,9 @@ _LARGEST_WEIGHT = 1e6
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
-    """Load x_train, y_train and the other parts that exist; of several inputs, x_train_NAME.
+    """Load and check the data set in a `.npz` file: the arrays x_train, y_train, and those of val and test that exist.
+
+    For several inputs the arrays are x_train_NAME.
 
     Raises:
         DataError: The file is no valid data set.
@@ -40,8 +42,8 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
         groups = None if settings.by is None else _groups(file, settings.by, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
-        # The model is built for the shape of the training samples. Other shapes would fail much later, when the server
-        # evaluates.
+        # All parts must have the shape of the training samples, for which the model is built. Otherwise the evaluation
+        # on the server would fail, much later.
         if shape_of(part.x) != shape_of(train.x) or sample_shape(part.y) != sample_shape(train.y):
             own, of_train = (
                 f"{format_shape(shape_of(one.x))} → {format_shape(sample_shape(one.y))}" for one in (part, train)
@@ -54,7 +56,7 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
 
 
 def facts(path: Path, settings: "DataSettings") -> Facts:
-    """Return shapes and counts from the arrays' headers and the labels.
+    """Return the data set's shapes and counts, reading only the arrays' headers and the labels.
 
     Raises:
         DataError: The file is no valid data set.
@@ -63,7 +65,7 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
     task = settings.task
     with _open(path) as file:
         found = _parts(file.names, settings, path)
-        # `check` and `new` need only shapes and labels. Large inputs stay on the disk.
+        # Large inputs stay on the disk, because `check` and `new` need only shapes and labels.
         stands_in = {part: _stand_in(file, part, path) for part in found}
         counts = {part: len(x) for part, x in stands_in.items()}
         if task == "autoencoder":
@@ -84,7 +86,7 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
 
 
 def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = None) -> None:
-    """Write samples and labels into a compressed file, as a whole or not at all.
+    """Write samples and labels into a compressed file, atomically.
 
     Args:
         path: The file.
@@ -101,7 +103,7 @@ def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = N
 
 
 def read_split(path: Path) -> tuple[Array, Array]:
-    """Return `x` and `y` of a shard or of held-out samples.
+    """Read `x` and `y` of a shard or of held-out samples into memory; without labels in the file, y is x.
 
     Raises:
         DataError: The file is damaged, or is not a shard.
@@ -116,7 +118,9 @@ def read_split(path: Path) -> tuple[Array, Array]:
 
 
 def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
-    """Return `x` and `y` of a shard or of held-out samples, with `x` memory-mapped unless it is compressed.
+    """Return `x` and `y` of a shard or of held-out samples; `x` is memory-mapped if it is not compressed.
+
+    Without labels in the file, y is x.
 
     Raises:
         DataError, FileUnavailable: The file is damaged, or cannot be read now.
@@ -138,7 +142,7 @@ def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
 
 
 def _labels_in(file: NpzFile, path: Path) -> Array:
-    """Return the labels; classes are int32, whatever type the file has."""
+    """Read the labels; class numbers are int32, although files store them in a smaller type."""
     y = _array(file, "y", path)
     return y.astype(np.int32) if y.dtype.kind in "iu" and y.dtype.itemsize < np.dtype(np.int32).itemsize else y
 
@@ -176,7 +180,7 @@ def _open(path: Path, missing: str = "check the name and the folder") -> Iterato
 
 
 def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
-    """Return the parts among train, val and test whose arrays exist.
+    """Return the parts (train, val, test) whose arrays exist in the file. Raises DataError if one is incomplete.
 
     A part needs x, and y unless x itself is predicted.
     """
@@ -195,7 +199,7 @@ def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
 
 
 def _inputs(names: list[str], part: str) -> dict[str, str]:
-    """Return the arrays of a part's inputs, by input name; a single input has the name ""."""
+    """Return the names of the arrays of a part's inputs, keyed by input; "" is the key of a single one."""
     whole = f"x_{part}"
     if whole in names:
         return {"": whole}
@@ -224,14 +228,14 @@ def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Par
     if settings.task != "autoencoder":
         return _read_part(file, part, x, settings, path)
     with _naming(path):
-        # An autoencoder has no labels. Constant ones let its inputs pass through the same checks.
+        # An autoencoder has no labels: use constant ones, so that its inputs pass the same checks.
         make_part(part, x, np.broadcast_to(0.0, x.shape[:1]), settings.task)
     _refuse_several(x, path)
     return Part(x, x)
 
 
 def _refuse_several(x: Array, path: Path) -> None:
-    """Refuse several inputs where only one is possible. Raises DataError."""
+    """Refuse several inputs for an autoencoder. Raises DataError."""
     if x.dtype.names is not None:
         raise DataError(f"{path.name}: data > task: autoencoder takes one input, not {len(x.dtype.names)}")
 
@@ -254,7 +258,7 @@ def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
 
 
 def _groups(file: NpzFile, by: str, samples: int, path: Path) -> Array:
-    """Return the group of each training sample. Raises DataError."""
+    """Return the number of each training sample's group, in the order of the groups' values. Raises DataError."""
     name = f"{by}_train"
     if name not in file.names:
         raise DataError(f"{path.name} has no array {name}, by which data > by: {by} cuts the shards")
@@ -269,7 +273,10 @@ def _groups(file: NpzFile, by: str, samples: int, path: Path) -> Array:
 
 
 def _stand_in(file: NpzFile, part: str, path: Path) -> Array:
-    """Return samples that take no memory, so that labels can be checked without the real ones. Raises DataError."""
+    """Return zeros in the shape and type of a part's samples, without memory for them. Raises DataError.
+
+    With them, labels can be checked without reading the samples.
+    """
     headers = {name: _header(file, array, path) for name, array in _inputs(file.names, part).items()}
     if "" in headers:
         # Strides of 0 give the shape and type of any number of samples with the memory of one element.
@@ -315,7 +322,8 @@ def _array(file: NpzFile, name: str, path: Path) -> Array:
     try:
         header = file.header(name)
         needed_bytes = math.prod(header.shape) * header.dtype.itemsize
-        # Linux overcommits memory, so neither NumPy nor this function would ever see a MemoryError.
+        # Compare with the free memory, because Linux overcommits: it would kill this process instead of raising a
+        # MemoryError.
         free_bytes = available_memory_bytes()
         if free_bytes is not None and needed_bytes > free_bytes:
             raise MemoryError

@@ -1,4 +1,4 @@
-"""Compute range and moments of the numbers of samples, block by block, without a copy of all of them."""
+"""Compute range, mean and deviation of samples block by block, without a copy of all of them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,8 +9,8 @@ from vcdl.data.rows import Array, Numbers, Rows
 _BLOCK_BYTES = 2**24
 """Bytes of an array in memory that are measured at a time, so that copies stay small."""
 _LARGE = 1e15
-"""Absolute value above which squares may leave the range of float32, as may those of values below its inverse. Blocks
-with such numbers are computed in float64, which is slower."""
+"""Absolute value above which a block is computed in float64, which is slower: squares of such numbers, or of those
+below its inverse, may leave the range of float32."""
 _EXACT = 2**24
 """Largest number up to which float32 represents every integer, so larger ones may be rounded."""
 _FEWEST_STEPS = 4096
@@ -25,11 +25,11 @@ _MOMENT_ROWS = 4096
 
 
 def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
-    """Return the numbers of samples of shape (n, …).
+    """Return the range of samples of shape (n, …), and their moments if asked for.
 
     Args:
         x: The samples.
-        moments: Compute moments too, in the same pass (Chan, Golub and LeVeque 1979).
+        moments: Also compute mean and deviation, in the same pass (Chan, Golub and LeVeque 1979).
     """
     if isinstance(x, Rows):
         return x.numbers
@@ -37,7 +37,7 @@ def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
 
 
 def gather_numbers(blocks: Iterable[Array], *, moments: bool) -> Numbers:
-    """Return the numbers of at least one block of shape (n, …)."""
+    """Return the range, and the moments if asked for, of the samples in some blocks, at least one."""
     measured = NumbersSoFar(moments)
     for block in blocks:
         measured.add(block)
@@ -45,7 +45,7 @@ def gather_numbers(blocks: Iterable[Array], *, moments: bool) -> Numbers:
 
 
 class NumbersSoFar:
-    """The numbers of the blocks that were added so far."""
+    """Range and moments of all blocks that were added so far."""
 
     def __init__(self, moments: bool) -> None:
         self._moments = moments
@@ -67,20 +67,20 @@ class NumbersSoFar:
         self._whole = self._whole and (block.dtype.kind in "biu" or not np.any(block != np.floor(block)))
         if self._moments:
             sizes = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
-            # Decided for each block, so that one extreme value does not slow down all others.
+            # Decide for each block, so that one extreme value does not slow down all others.
             squares_fit = not np.any((sizes > _LARGE) | ((sizes < 1 / _LARGE) & (sizes > 0)))
             for rows in _chunks(block, width):
                 self._join(rows if squares_fit else rows.astype(np.float64))
 
     def _join(self, rows: Array) -> None:
-        """Merge some rows of one width, in their own float type.
+        """Add the moments of some rows to the sums so far.
 
         The mean of the chunk is subtracted first.
         """
-        # Subtracting the mean first avoids the cancellation of sum(x²) − n·mean² for numbers that are large compared
+        # Subtract the mean first, to avoid the cancellation of sum(x²) − n·mean² for numbers that are large compared
         # with their spread, such as years.
         mean = rows.mean(axis=0, dtype=np.float64)
-        # What was subtracted is the rounded mean, so the sum of squares is corrected by the difference.
+        # The mean was rounded before it was subtracted, so correct the sum of squares by the difference.
         taken_away = mean.astype(rows.dtype)
         rows = rows - taken_away
         squares = np.einsum("ij,ij->j", rows, rows) - len(rows) * np.square(mean - taken_away)
@@ -93,7 +93,7 @@ class NumbersSoFar:
 
     @property
     def numbers(self) -> Numbers:
-        """Return the numbers of all blocks; there must be at least one."""
+        """Return the range and moments of all blocks; there must be at least one."""
         if self._low is None or self._high is None:
             raise ValueError("no block was measured")
         if not self._moments:
@@ -106,15 +106,14 @@ def are_rounded(low: Array, high: Array) -> bool:
     """Return whether float32, used in training, merges many of the numbers into one, such as 10⁹ and 10⁹ + 20."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     sizes, spread = np.maximum(np.abs(low), np.abs(high)), high - low
-    # spacing is of float64. The power of two scales it to the distance of neighbouring float32 numbers without a cast,
-    # which could overflow.
+    # The power of two scales the spacing of float64 to that of float32, without a cast, which could overflow.
     steps = np.spacing(sizes) * 2.0 ** (np.finfo(np.float64).nmant - np.finfo(np.float32).nmant)
     return bool(np.any((spread > 0) & (sizes > _EXACT) & (spread < _FEWEST_STEPS * steps)))
 
 
 def width_of(x: Array) -> int:
-    """Return how many entries have a range and moments of their own: the last axis' size; 1 for grey images."""
-    # Three axes of whole numbers are (n, height, width). Their last axis is a column of the picture and not a channel.
+    """Return the number of entries with a range of their own: the length of the last axis, or 1 for grey images."""
+    # Three axes of whole numbers are grey pictures (n, height, width), whose last axis is no channel.
     grey_images = x.ndim == 3 and x.dtype.kind in "ui"
     return 1 if grey_images else x.shape[-1]
 

@@ -1,4 +1,7 @@
-"""Check and number the labels of several outputs, each separately, as fields of an array (vcdl.wire.inputs)."""
+"""Check the labels of several outputs and convert them to class numbers, each output separately.
+
+The labels of all outputs are one array, with a field for each output (vcdl.wire.inputs).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,13 +37,13 @@ def make_part_with_outputs(
 
 
 def number_output_labels(source: DataSource, outputs: "Sequence[OutputSettings]") -> DataSource:
-    """Return the source with each output's labels as numbers of classes.
+    """Return the source with the labels of each output that has classes converted to class numbers.
 
     Raises:
         DataError: Labels are not classes, or do not match those of their output.
     """
-    # Each output goes through the same functions as a single one, as a source of its own with the same samples, so that
-    # messages and rules do not differ.
+    # Treat each output as a source of its own with the same samples, so that rules and messages are those of a single
+    # output.
     labels: dict[str, dict[str, Array]] = {name: parts_of(part.y) for name, part in source.parts().items()}
     classes: dict[str, Classes | None] = {}
     for output in outputs:

@@ -1,4 +1,4 @@
-"""Represent samples that are read block by block and never all at once, instead of an array of shape (n, …)."""
+"""Represent samples that stay on the disk and are read block by block, instead of an array of shape (n, …)."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -15,17 +15,17 @@ Indices = npt.NDArray[np.intp]
 
 
 class Encoded(NamedTuple):
-    """Samples as JPEG files."""
+    """The JPEG files of samples that are sent as pictures instead of numbers."""
 
     read: Callable[[int], Iterator[Sequence[bytes]]]
-    """Returns an iterator over all files from a place on."""
+    """Returns an iterator over the contents of the source's files, starting with the sample of this number."""
     size_bytes: npt.NDArray[np.int64]
     """Bytes of each file, shape (n,)."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Facts about all numbers of an input, for each entry of the last axis (a channel, a column): see `width_of`."""
+    """Range and moments of all numbers of an input, for each entry of its last axis (see `width_of`)."""
 
     low: Array
     high: Array
@@ -38,21 +38,24 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """All or some samples of a source, in its order."""
+    """All or some samples of a source, in the source's order; they are read when they are used."""
 
     read: Callable[[int], Iterator[Array]]
-    """Returns all samples of the source from a place on, in blocks of shape (n, …); may be called repeatedly."""
+    """Returns an iterator over the source's samples, in blocks, starting with the sample of this number.
+
+    It may be called repeatedly, and always yields the same samples.
+    """
     source_count: int
     """Number of samples of the whole source."""
     sample_shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    """Number type in shards: the smallest that holds all numbers."""
+    """Number type of the samples in shards: the smallest that holds all numbers."""
     numbers: Numbers
     """Facts about the numbers of the whole source."""
     sha256: str
     """Checksum of the numbers of the whole source."""
     chosen: Indices | None = None
-    """Ascending places in the source of these samples; None: all."""
+    """Numbers of these samples in the source, ascending; None: all samples."""
 
     encoded: Encoded | None = None
     """The JPEG files that are sent instead of numbers; None: numbers are sent."""
@@ -77,15 +80,15 @@ class Rows:
 
     @property
     def places(self) -> Indices:
-        """Places of these samples in the source, ascending."""
+        """Numbers of these samples in the source, ascending."""
         return np.arange(self.source_count) if self.chosen is None else self.chosen
 
     @property
     def content(self) -> str:
-        """SHA-256 that identifies these samples."""
+        """SHA-256 that identifies these samples, computed without reading them."""
         if self.chosen is None:
             return self.sha256
-        # The places stand for the samples, which would otherwise have to be read once more.
+        # Hash the numbers of the samples instead of the samples, which would have to be read again.
         return hashlib.sha256(self.sha256.encode() + np.ascontiguousarray(self.chosen, np.int64).data).hexdigest()
 
     def source_blocks(self, begin: int = 0) -> Iterator[Array]:
@@ -94,18 +97,21 @@ class Rows:
             yield block.astype(self.dtype, copy=False)
 
     def blocks_to_write(self, begin: int) -> Iterator[Array]:
-        """Yield all samples from a place on, in the form in which they are sent: JPEG files are objects, `bytes`."""
+        """Yield the samples of the whole source as they are sent, starting with number `begin`.
+
+        A block of JPEG files is an array of objects (`bytes`), shape (n,).
+        """
         if self.encoded is None:
             yield from self.source_blocks(begin)
             return
         for files in self.encoded.read(begin):
-            # np.array would look into the bytes and make a fixed-width type of them, which drops trailing zeros.
+            # Fill an array of objects: np.array would make a fixed-width type of the bytes, which drops trailing zeros.
             block = np.empty(len(files), object)
             block[:] = files
             yield block
 
     def only(self, some: Indices) -> "Rows":
-        """Return the samples at these ascending indices, without reading them."""
+        """Select the samples at these ascending indices, without reading them."""
         return replace(self, chosen=self.places[some])
 
     def first(self, count: int) -> Array:
@@ -117,7 +123,7 @@ class Rows:
         wanted = self.places[some]
         found, at = [], 0
         for block in self.source_blocks():
-            # The places ascend, so a block's share is a slice, and reading can stop at the last of them.
+            # The numbers ascend, so a block's share is a slice, and reading can stop after the last of them.
             inside = wanted[np.searchsorted(wanted, at) : np.searchsorted(wanted, at + len(block))]
             if len(inside):
                 found.append(block[inside - at])
@@ -128,7 +134,7 @@ class Rows:
 
 
 Inputs = Array | Rows
-"""Inputs in memory, or on disk and read block by block."""
+"""Inputs as an array in memory, or on the disk, from which they are read block by block."""
 
 
 def first_of(x: Inputs, count: int) -> Array:
@@ -137,7 +143,7 @@ def first_of(x: Inputs, count: int) -> Array:
 
 
 def in_memory(x: Inputs) -> Array:
-    """Return the samples of a source that is in memory. Raises TypeError, which is a bug in vcdl."""
+    """Return samples that are an array already. Raises TypeError for others, which is a bug in vcdl."""
     if isinstance(x, Rows):
         raise TypeError("samples that are not in memory cannot be taken as an array: this is a bug in vcdl")
     return x

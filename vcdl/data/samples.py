@@ -1,4 +1,4 @@
-"""Read held-out data and shards back from the run's folder, normalised for a model."""
+"""Read shards and held-out samples from the run's folder, normalised for the model."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -12,8 +12,8 @@ from vcdl.wire.task import MASKED
 from vcdl.wire.workunit import Normalisation
 
 _IN_MEMORY_BYTES = 2**28
-"""Size of a file up to which all samples are normalised when it is read. Samples of a larger file are normalised on
-use, so that memory stays bounded."""
+"""Bytes of a file up to which all samples are normalised when it is read. Those of a larger file are normalised on use,
+so that memory stays bounded."""
 
 
 class Sliced(Protocol):
@@ -26,7 +26,7 @@ class Sliced(Protocol):
 
 
 class MappedSamples:
-    """Inputs in a file, shape (n, …), which are read and normalised when they are used."""
+    """Inputs in a file, shape (n, …); slices are read and normalised when they are used."""
 
     def __init__(self, x: Sliced, normalisation: Normalisation) -> None:
         self._x = x
@@ -45,17 +45,17 @@ class Samples(NamedTuple):
     x: Sliced
     y: Sliced
     weights: Array | None = None
-    """Weight of each sample in training, shape (n,); None: all equal. Measures that people read ignore them."""
+    """Weight of each sample in training, shape (n,); None: all equal. Reported metrics ignore them."""
 
     def take(self, some: Any) -> "Samples":
         """Return the samples at these indices, in memory."""
         return Samples(self.x[some], self.y[some], None if self.weights is None else self.weights[some])
 
     def load(self, most: int | None = None) -> tuple[Array, Array, Array | None]:
-        """Return the samples as arrays.
+        """Return x, y and weights in memory; x is read if it is in a file.
 
         Args:
-            most: Samples to load where they are in a file; None: all of them.
+            most: Most samples to load if they are in a file; None: all of them.
         """
         if isinstance(self.x, np.ndarray) and isinstance(self.y, np.ndarray):
             return self.x, self.y, self.weights
@@ -63,9 +63,12 @@ class Samples(NamedTuple):
 
     @property
     def counted(self) -> Array | None:
-        """A mask in the shape of y: 1 for labels, 0 for masked ones; None: nothing is masked."""
+        """Weights that leave out masked labels: 1 for each label, 0 for masked ones, in the shape of y.
+
+        None: none is masked.
+        """
         y = self.y
-        # A mask exists only where a sample has several labels of classes (sequence, segmentation), which are signed
+        # Only class numbers in several places of a sample can be masked (sequence, segmentation). They are signed,
         # because MASKED is -1.
         if not isinstance(y, np.ndarray) or y.dtype.kind != "i" or y.ndim < 2 or not (masked := y == MASKED).any():
             return None
@@ -73,7 +76,7 @@ class Samples(NamedTuple):
 
 
 def read_samples(path: Path, normalisation: Normalisation) -> Samples:
-    """Return the samples of a shard or of held-out data.
+    """Read the samples of a shard or of held-out data, normalised.
 
     The labels of an autoencoder are its inputs.
 
@@ -81,8 +84,8 @@ def read_samples(path: Path, normalisation: Normalisation) -> Samples:
         DataError, FileUnavailable: The file is damaged, or cannot be read now.
     """
     x, y = map_split(path)
-    # A compressed file was read as a whole, so only a mapped one can be too large for memory.
+    # A compressed file is in memory already, so only a mapped one can be too large.
     is_large = not (isinstance(x, np.ndarray) and not isinstance(x, np.memmap)) and x.nbytes > _IN_MEMORY_BYTES
     normalised = MappedSamples(x, normalisation) if is_large else normalise(np.asarray(x[:]), normalisation)
-    # An autoencoder is compared with its normalised inputs, as on the clients.
+    # Compare an autoencoder with its normalised inputs, as on the clients.
     return Samples(normalised, normalised if y is x else y, read_weights_of(path))

@@ -1,8 +1,8 @@
-"""Write each sample of a source into the file that was drawn for it, in one pass.
+"""Write each sample of a source into the file of its shard, reading the source only once.
 
-So data larger than memory are cut exactly (docs/decisions/064). At intervals the files are synchronised to disk, and
-then their lengths and checksums are saved, with the place in the source. A process that was killed continues from the
-last saved state, after it has truncated each file to the saved length.
+So data larger than memory are cut exactly (docs/decisions/064). From time to time the files are synchronised to disk,
+and then their lengths and checksums are saved with the number of samples read. After a kill, the next process truncates
+each file to the saved length and continues from there.
 """
 
 import json
@@ -29,11 +29,11 @@ SAVE_EVERY_S = 20.0
 
 @dataclass(frozen=True)
 class Target:
-    """A file, and the samples to write into it."""
+    """A file (a shard or held-out samples), and the samples to write into it."""
 
     path: Path
     places: Indices
-    """Places of its samples in the source, ascending."""
+    """Numbers of its samples in the source, ascending."""
     y: Array | None
     """Labels of its samples, in this order; None: an autoencoder's."""
     weights: Array | None = None
@@ -51,10 +51,10 @@ def scatter(
 
     Args:
         source: The samples.
-        targets: The files, each with the places of its samples.
+        targets: The files, each with the numbers of its samples.
         state_file: Where the state is saved.
         fingerprint: Of the data and how they are cut; a saved state with another one is discarded.
-        tell: Called with the fraction of the source that is read.
+        tell: Called after each block with the fraction of the source that is read.
         save_every_s: Seconds between two saved states.
 
     Raises:
@@ -62,13 +62,13 @@ def scatter(
         FileUnavailable: It cannot be read now.
         OSError: A file cannot be written.
     """
-    # The number of each sample's file. With the labels, this is all that grows with the source in memory.
+    # The number of each sample's file. Only this and the labels grow with the source in memory.
     owner = np.full(source.source_count, -1, np.int32)
     for number, target in enumerate(targets):
         owner[target.places] = number
     files = [_file_of(source, target) for target in targets]
     place = _resume(files, state_file, fingerprint)
-    # A process may have been killed after the last sample was saved and before all files had their names.
+    # Skip this if all samples were saved: a process may have been killed before all files had their final names.
     if place < source.source_count:
         with ThreadPoolExecutor(1) as saver:
             writer = _Writer(files, state_file, fingerprint, save_every_s, saver)
@@ -79,8 +79,7 @@ def scatter(
                 writer.save_sometimes(place)
                 tell(place / source.source_count)
             writer.save(place).result()
-    # The sizes were fixed when the shards were drawn. A source that grew, shrank or gave other samples in the meantime
-    # cannot fill them exactly.
+    # The sizes were fixed when the shards were chosen. A source that changed in the meantime cannot fill them exactly.
     whole = [file.is_done or file.state[0] == file.whole_bytes for file in files]
     if place != source.source_count or not all(whole):
         raise DataError("the source of the data has changed while it was cut: start again once nothing writes to it")
@@ -101,7 +100,7 @@ def _file_of(source: Rows, target: Target) -> GrowingNpz:
 
 
 def _smallest(y: Array) -> Array:
-    """Return labels in the smallest integer type that holds them; numbers to predict unchanged."""
+    """Return class numbers in the smallest integer type that holds them; other labels unchanged."""
     if y.dtype.kind != "i" or not y.size:
         return y
     return y.astype(np.result_type(np.min_scalar_type(y.min()), np.min_scalar_type(y.max())))
@@ -115,17 +114,16 @@ def _places_of(source: Rows, target: Target) -> dict[str, Array]:
 
 
 def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> int:
-    """Restore the files to the last saved state, and return the number of samples written.
+    """Restore the files to the last saved state, and return the number of the source's samples that were read for it.
 
-    A state that does not fit is deleted; then the number is 0.
+    If there is no state that fits, all files are deleted, and the number is 0.
     """
     try:
         state = json.loads(state_file.read_text())
-        # Another job's cut of the same folder, or one of other settings: none of its samples are where they belong.
+        # Refuse the state of another cut into this folder: its samples are in other files.
         if state["fingerprint"] != fingerprint or len(state["files"]) != len(files):
             raise ValueError
-        # A file may be longer than its state says, since samples were written after the save. resume cuts it to this
-        # length.
+        # Truncate the files to the saved lengths: samples may have been written after the save.
         for file, (size, checksum) in zip(files, state["files"], strict=True):
             file.resume((size, checksum))
         return int(state["place"])
@@ -137,7 +135,11 @@ def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> 
 
 
 class _Writer:
-    """Collects samples by file, and writes many at once, as small writes are slow."""
+    """Buffers samples by file, and writes many at once, as small writes are slow.
+
+    It saves the state of the files at intervals, in a thread, so that a kill loses at most the work since the last
+    save.
+    """
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class _Writer:
             block: Samples.
             owner: The number of each sample's file; −1: the sample belongs to none.
         """
-        # A stable sort keeps the samples of a file in the order of the source, in which the labels of Target.y are.
+        # Sort stably, so that the samples of a file keep the order of the source, which is that of Target.y.
         order = np.argsort(owner, kind="stable")
         order = order[np.count_nonzero(owner < 0) :]
         owners, begins = np.unique(owner[order], return_index=True)
@@ -175,14 +177,15 @@ class _Writer:
             self._write()
 
     def save_sometimes(self, place: int) -> None:
-        """Save the state if the interval is over."""
-        # A disk that needs longer than save_every_s for a sync must not stop the cut: it saves again once the last save
-        # has ended.
+        """Start to save the state if the interval is over and the last save has ended."""
+        # A disk that needs longer than the interval for a sync must not stop the cut.
         if time.monotonic() - self._saved_s >= self._save_every_s and (self._saving is None or self._saving.done()):
             self.save(place)
 
     def save(self, place: int) -> "Future[None]":
-        """Start to flush all samples before `place` to disk, and to save that state.
+        """Start to flush all samples before number `place` to disk, and then to save that state.
+
+        It waits for the previous save first.
 
         Raises:
             OSError: The previous save failed.
@@ -196,8 +199,8 @@ class _Writer:
         return self._saving
 
     def _sync(self, state: str) -> None:
-        # The files reach the disk before the state that names their lengths. In the other order, a power failure could
-        # leave a state that promises samples which are not there.
+        # Flush the files before the state that has their lengths. Otherwise, after a power failure the state could
+        # promise samples that are not on the disk.
         for file in self._files:
             file.sync()
         with atomic_write(self._state_file, durable=True) as temporary:

@@ -1,4 +1,4 @@
-"""Cut the training set into shard files.
+"""Cut the training set into shard files, or reuse those that exist.
 
 The manifest `shards.json` is written last. Where it is missing or differs from the job, the shards are cut again.
 """
@@ -29,7 +29,7 @@ _FORMAT = 1
 
 
 class DataFiles(Protocol):
-    """The places of a run's data in its folder."""
+    """The paths of a run's data: its shards and its held-out samples."""
 
     @property
     def shards(self) -> Path:
@@ -44,7 +44,7 @@ class DataFiles(Protocol):
 
 @dataclass(frozen=True)
 class ShardFile:
-    """One shard on disk."""
+    """Facts about one shard file."""
 
     path: Path
     index: int
@@ -53,7 +53,9 @@ class ShardFile:
 
 
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
-    """Return a job's shard files, and cut them unless they exist undamaged.
+    """Return a job's shard files; cut data in memory into them unless they exist undamaged.
+
+    They may be hard links to the shards of another run with the same data.
 
     Args:
         folder: Where the shards are stored.
@@ -66,8 +68,8 @@ def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed
         RunFolderError: The shards cannot be written.
     """
     fingerprint = _fingerprint(dataset, settings, seed)
-    # Other runs in the same folder, such as those of a sweep, often have cut the same data, and hard links take neither
-    # time nor room.
+    # Other runs in the same folder, such as those of a sweep, often have the same shards. Hard links take neither time
+    # nor room.
     shards = _intact(folder, fingerprint) or _link_shards(folder, fingerprint)
     if shards is None:
         cut = cut_into_shards(dataset, settings, seed)
@@ -87,14 +89,14 @@ def ensure_files(
     seed: int,
     tell: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[ShardFile, ...]:
-    """Create a job's shards and held-out samples unless they exist, and return the shards.
+    """Write a job's shards and held-out samples unless they exist, and return the shards.
 
     Args:
         files: Where they are stored.
         dataset: The data.
         settings: The job's section `data`.
         seed: The job's seed.
-        tell: Called with the fraction that is written, while data that are not in memory are cut.
+        tell: Called with the fraction that is written, but only for data that are not in memory.
 
     Raises:
         DataError: The data cannot be cut as the job says, or changed in the meantime.
@@ -104,11 +106,11 @@ def ensure_files(
     x_train, x_test = dataset.x_train, dataset.x_test
     if not isinstance(x_train, Rows):
         shards = ensure_shards(files.shards, dataset, settings, seed)
-        # Held-out files have no manifest that would show whether they are intact, so they are written at each start.
+        # Write held-out files at each start, because no manifest shows whether they are intact.
         _write_splits(files, dataset)
         return shards
-    # For a streamed source the held-out files are written in the same pass as the shards, so the fingerprint covers
-    # them too.
+    # The held-out files of a streamed source are written in the same pass as the shards, so the fingerprint must
+    # include them.
     held_out = [x.content for x in (dataset.x_val, x_test) if isinstance(x, Rows)]
     fingerprint = _fingerprint(dataset, settings, seed, *held_out)
     names = files.validation_file.name, files.test_file.name
@@ -119,7 +121,7 @@ def ensure_files(
         if found is None or not is_there:
             found = _scatter_data(files, dataset, cut_into_shards(dataset, settings, seed), fingerprint, tell)
         sweep(files.shards)
-        # A killed cut continues by these states, so they stay until all files are complete.
+        # A killed cut continues from these states, so remove them only once all files are complete.
         for state in files.shards.glob("cut_*.json"):
             state.unlink()
     return found
@@ -133,7 +135,7 @@ def _write_splits(files: DataFiles, dataset: Dataset) -> None:
 
 
 def _link_shards(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, ...] | None:
-    """Link another run's shards of the same data, or return None if there is no such run.
+    """Hard-link the shards of another run with the same data, and return them; None if there is none or links fail.
 
     Args:
         folder: Where the links go.
@@ -154,11 +156,10 @@ def _link_shards(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardF
                     continue
                 place = folder.parent / path.relative_to(other.parent)
                 place.parent.mkdir(parents=True, exist_ok=True)
-                # A file of an interrupted attempt may have the name, and hardlink_to does not replace it.
+                # Remove a file of an interrupted attempt, because hardlink_to does not replace it.
                 place.unlink(missing_ok=True)
                 place.hardlink_to(path)
-            # The manifest follows the files that it names: a folder whose linking was interrupted has none and counts
-            # as not cut.
+            # Write the manifest after its files: a folder whose linking was interrupted has none, and is cut again.
             with atomic_write(folder / MANIFEST) as temporary:
                 temporary.write_bytes(manifest.read_bytes())
         except OSError:  # another disk, or a file system without links: it is cut here
@@ -170,7 +171,7 @@ def _link_shards(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardF
 def _scatter_data(
     files: DataFiles, dataset: Dataset, cut: tuple[Indices, ...], fingerprint: str, tell: Callable[[float], None]
 ) -> tuple[ShardFile, ...]:
-    """Write data that are not in memory, in one pass for each source.
+    """Write shards and held-out samples of data that are not in memory, reading each source once.
 
     Validation samples usually come from the source of the shards.
     """
@@ -191,8 +192,8 @@ def _scatter_data(
     for path, x, y, weights in held_out:
         if isinstance(x, Rows):
             target = Target(path, x.places, None if once else y, weights)
-            # The same function means the same source: these samples were drawn from the training data, and one pass
-            # serves both.
+            # The same function means the same source: these samples were taken from the training data, so one pass
+            # writes both.
             if x.read is train.read:
                 targets.append(target)
             else:
@@ -208,14 +209,14 @@ def _scatter_data(
 
 
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
-    """Return the indices of each shard's samples.
+    """Choose the samples of each shard, and return their indices. Nothing is written.
 
-    Groups (`data > by`), if the data have any, decide alone. Otherwise labels, `settings.split` and seed do.
+    With groups (`data > by`), only these decide. Otherwise the labels, `settings.split` and the seed do.
 
     Raises:
         DataError: The data cannot be split in this way, for example into more shards than there are samples.
     """
-    # A random stream of its own (validation uses [seed, 1]), so that both draws can be repeated independently.
+    # Use a random stream of its own (validation uses [seed, 1]), so that both choices can be repeated independently.
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train
     if dataset.groups_train is not None:
@@ -240,8 +241,7 @@ def _fingerprint(dataset: Dataset, settings: "DataSettings", seed: int, *held_ou
 
 def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint: str) -> tuple[ShardFile, ...]:
     folder.mkdir(parents=True, exist_ok=True)
-    # The old manifest goes first: it would otherwise describe files that are being replaced, with sums that match until
-    # each is.
+    # Delete the old manifest first: until all files are replaced it would describe some of them wrongly.
     (folder / MANIFEST).unlink(missing_ok=True)
     paths = [folder / f"shard_{index:03d}.npz" for index in range(len(cut))]
     for stale in set(folder.glob("shard_*.npz")) - set(paths):
@@ -256,7 +256,7 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
             for index, (path, members) in enumerate(zip(paths, cut, strict=True))
         )
         _write_manifest(folder, shards, fingerprint)
-    # This includes an interrupt by the user: half of a cut is useless, and the failure may be that the disk is full.
+    # Clean up after an interrupt by the user as well: half of a cut is useless, and the disk may be full.
     except BaseException:
         for path in paths:
             path.unlink(missing_ok=True)

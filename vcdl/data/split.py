@@ -15,7 +15,9 @@ Indices = npt.NDArray[np.intp]
 
 
 def hold_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return the indices to keep and the indices to hold out.
+    """Split samples at random into those to keep and those to hold out, and return the indices of both.
+
+    If samples are stratified, each class keeps at least one, so fewer than `count` may be held out.
 
     Args:
         y: Labels, shape (n,).
@@ -29,7 +31,7 @@ def hold_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
-    # In an order sorted by label, samples at equal distances take from each class its share to within one sample.
+    # Take samples at equal distances from an order sorted by label: each class gives its share, to within one sample.
     picked = np.floor((np.arange(count) + 0.5) * len(y) / count).astype(np.intp)
     keep, out = np.delete(order, picked), order[picked]
     if stratified:
@@ -45,7 +47,7 @@ def hold_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Return the indices of shards whose sizes differ by at most one.
+    """Split samples at random into shards whose sizes differ by at most one, and return the indices of each.
 
     Args:
         y: Labels, shape (n,).
@@ -58,15 +60,22 @@ def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tu
     """
     _check_enough(y, shards)
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
-    # Dealing from an order sorted by label gives each shard its share of every class. The permutation then mixes the
-    # classes within the shard.
+    # Deal from an order sorted by label, so that each shard gets its share of every class. The permutation then mixes
+    # the classes within the shard.
     return tuple(rng.permutation(order[first::shards]) for first in range(shards))
 
 
 def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Split into shards of unequal class mix, drawn from Dir(concentration, …).
+    """Split samples into shards of unequal class mix, and return the indices of each shard.
 
-    Source: Yurochkin et al. 2019, arXiv 1905.12022. An empty shard takes a sample of the largest.
+    Each class is distributed by shares drawn from Dir(concentration, …). Source: Yurochkin et al. 2019, arXiv
+    1905.12022. An empty shard gets a sample of the largest.
+
+    Args:
+        y: Labels, shape (n,).
+        shards: Number of shards.
+        concentration: The smaller it is, the more the shards differ.
+        rng: The random stream.
 
     Raises:
         DataError: There are fewer samples than shards.
@@ -76,7 +85,7 @@ def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Genera
     for label in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == label))
         proportions = rng.dirichlet(np.full(shards, concentration))
-        # The cumulated shares are rounded instead of each share, so that the parts always add up to the class.
+        # Round the cumulated shares, so that the parts always add up to the class.
         cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(np.intp)
         for taken, part in zip(dealt, np.split(members, cuts), strict=True):
             taken.append(part)
@@ -84,7 +93,7 @@ def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Genera
 
 
 def split_groups(groups: Array, shards: int) -> tuple[Indices, ...]:
-    """Return shards of whole neighbouring groups, of sizes as even as those allow.
+    """Split samples into shards of whole neighbouring groups, as even as these allow; return the indices of each.
 
     If there are fewer groups than shards, each shard is a part of one group.
 
@@ -109,7 +118,7 @@ def split_groups(groups: Array, shards: int) -> tuple[Indices, ...]:
 
 
 def _split_evenly(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
-    """Split groups into `shards` parts; each further part is taken from the group whose parts are the largest."""
+    """Split groups into `shards` parts in total: each further part goes to the group whose parts are the largest."""
     parts = [1] * len(groups)
     for _ in range(shards - len(groups)):
         parts[max(range(len(groups)), key=lambda at: len(groups[at]) / parts[at])] += 1
@@ -117,7 +126,9 @@ def _split_evenly(groups: Sequence[Indices], shards: int) -> list[list[Indices]]
 
 
 def likeness(y: Array, cut: Sequence[Indices]) -> float:
-    """Return how similar the shards' class mixes are: the ratio of their mean label entropy to that of all labels.
+    """Return how similar the shards' class mixes are, from 0 (each has one class) to 1 (all have the same mix).
+
+    It is the ratio of the shards' mean label entropy to that of all labels.
 
     Args:
         y: Labels, shape (n,).
@@ -140,7 +151,7 @@ def _check_enough(y: Array, shards: int) -> None:
 
 
 def _by_label(y: Array, rng: np.random.Generator) -> Indices:
-    """Return all indices, class by class, in random order within a class."""
+    """Return the indices of all samples, class by class, in random order within each class."""
     shuffled = rng.permutation(len(y))
     return shuffled[np.argsort(y[shuffled], kind="stable")]
 

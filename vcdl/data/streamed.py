@@ -1,4 +1,4 @@
-"""Load a source of `data > from` as a data set: labels in memory, samples read only when shards are cut."""
+"""Load a source of `data > from`: labels into memory, samples only when shards are cut."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(reader: "Reader", settings: "DataSettings") -> DataSource:
-    """Read each part of a source once, and return the parts.
+    """Read each part of a source once (or use its cached survey), check it, and return the parts.
 
     Raises:
         DataError: The source is invalid, or its parts do not agree.
@@ -47,7 +47,7 @@ def load(reader: "Reader", settings: "DataSettings") -> DataSource:
 
 
 def facts(reader: "Reader", settings: "DataSettings") -> Facts:
-    """Return shapes and counts of a source, which is read for that.
+    """Return shapes and counts of a source. The whole source is read for them unless its survey is cached.
 
     Raises:
         DataError: The source is invalid, or its parts do not agree.
@@ -70,7 +70,7 @@ def facts(reader: "Reader", settings: "DataSettings") -> Facts:
 
 def _part(name: str, found: Surveyed, settings: "DataSettings", path: Path) -> Part:
     if settings.task == "autoencoder":
-        # The labels of an autoencoder are its inputs, which are not in memory. A stand-in has their shape and takes no
+        # The labels of an autoencoder are its inputs, which are not in memory: use a stand-in of their shape without
         # memory.
         stand_in = np.broadcast_to(np.zeros((), found.rows.dtype), found.rows.shape)
         return Part(replace(found.rows, are_labels=True), stand_in)
@@ -86,7 +86,7 @@ def _number_labels(source: DataSource, settings: "DataSettings", reader: "Reader
         return name_labels(source, settings.classes)
     if settings.task not in HAS_CLASSES:
         return source
-    # The job file has the last word: names in the source's metadata are used only if it lists no classes.
+    # Use the names in the source's metadata only if the job file lists no classes.
     return number_labels(source, settings.classes or reader.class_names() or None, settings.mask)
 
 

@@ -1,6 +1,6 @@
 """Describe a source and suggest a job for it.
 
-The source is read as a run would read it, and every guess is written into the job file.
+The source is read as a run would read it. Every guess is written into the job file, where the user can correct it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from vcdl.yaml_schema.section import section_of
 _SHOWN_CLASSES = 12
 """Classes that `facts_lines` lists, so that a data set of a thousand classes still fits in one line."""
 _FEWEST_EPOCHS, _MOST_EPOCHS, _SAMPLES_TRAINED = 5, 60, 20_000
-"""Bounds on a suggested number of epochs. Between them, a job trains about `_SAMPLES_TRAINED` samples in all epochs."""
+"""Least and most epochs of a suggested job, and samples that it trains in all epochs between these bounds."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Suggestion:
 
 
 def suggestion_for(source: str, label: str | None = None, given: Mapping[str, Any] | None = None) -> Suggestion:
-    """Suggest a job's section `data` for a source.
+    """Examine a source, and suggest a job's section `data` for it. A source at a URL is downloaded.
 
     Args:
         source: A file, a folder, or a URL.
@@ -64,7 +64,7 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
         raise DataError(str(error)) from error
     path, named = Path(source).resolve(), ""
     if address is not None:
-        # The suggested job contains the checksum, so that it means the same data when it is started next month.
+        # Put the checksum into the suggested job, so that it means the same data when it is started next month.
         address = pin_address(address)
         path, named = address.copy, str(address)
     if not path.exists():
@@ -81,12 +81,12 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
 
 
 def epochs_for(source: DataSource) -> int:
-    """Return the number of epochs of a suggested job: a small set needs more epochs for the same number of steps."""
+    """Return the number of epochs of a suggested job: the smaller the data set, the more."""
     return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _SAMPLES_TRAINED // len(source.train)))
 
 
 def facts_lines(source: DataSource) -> list[str]:
-    """Return lines about a source: shapes, types, ranges, and the balance of the classes."""
+    """Describe a loaded source in lines: shapes, types, ranges, and the balance of the classes."""
     lines = []
     for name, part in source.parts().items():
         x = part.x
@@ -97,7 +97,7 @@ def facts_lines(source: DataSource) -> list[str]:
     if source.classes is not None:
         counts = np.bincount(source.train.y.ravel(), minlength=source.classes.count)
         names = source.classes.names or tuple(map(str, range(source.classes.count)))
-        # The commonest classes come first, because an imbalance shows in the first few.
+        # List the commonest classes first, because an imbalance shows in the first few.
         order = np.argsort(-counts, kind="stable")
         shown = ", ".join(
             f"{names[at]!r} {counts[at]}" if names[at].isspace() else f"{names[at]} {counts[at]}"

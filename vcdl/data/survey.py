@@ -1,4 +1,4 @@
-"""Survey a part of a source in one pass before it is used: labels, counts, ranges and checksums."""
+"""Read a part of a source once before it is used, for its labels, counts, ranges and checksum."""
 
 import hashlib
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Surveyed:
 
 
 def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
-    """Read a part once, or use the cached survey of it.
+    """Read a part of a source once, unless a cached survey has the facts already; return its samples and labels.
 
     Args:
         reader: The reader.
@@ -48,7 +48,7 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
         FileUnavailable: It cannot be read now.
     """
     found = load_survey(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
-    # A kept survey is checked like a new one: it was written before this check.
+    # Check cached surveys as well, because they are stored before this check.
     _refuse_not_finite(path, found.numbers)
     rows = Rows(
         read=partial(_inputs, reader, path, task, found.y),
@@ -71,13 +71,12 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
         if first is None:
             first = np.empty((0, *x.shape[1:]), x.dtype)
             numbers = NumbersSoFar(measures_moments(normalise, x))
-            # The type and shape belong to the content, as the same bytes are other numbers in another type.
+            # Include type and shape, as the same bytes are other numbers in another type.
             digest.update(f"{x.dtype.str}{x.shape[1:]}".encode())
         if x.shape[1:] != first.shape[1:]:
             raise DataError(f"{path.name}: samples of shape {first.shape[1:]} and of {x.shape[1:]}: they must agree")
         numbers.add(x)
-        # For pictures that are sent as JPEG, the checksum covers these files and not the pixels, because the shards
-        # contain the files.
+        # For pictures that are sent as JPEG, hash these files and not the pixels, because the shards contain the files.
         for held in (np.ascontiguousarray(x).data,) if encoded is None else encoded:
             digest.update(held)
         sizes += map(len, encoded or ())
@@ -92,7 +91,7 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
 
 
 def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begin: int) -> Iterator[Array]:
-    """Yield the samples again.
+    """Read the samples a second time, starting with number `begin`, and check that their labels are the same.
 
     Raises:
         DataError: The labels have changed, so the source is shuffled, and training would be nonsense.
@@ -107,12 +106,12 @@ def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begi
 
 
 def _type_in_shards(dtype: "np.dtype[np.generic]", numbers: Numbers) -> "np.dtype[np.generic]":
-    """Return the smallest type that holds all numbers as they are trained: in float32, or as whole numbers."""
+    """Return the smallest number type that holds all samples without loss for training in float32."""
     low, high = float(numbers.low.min()), float(numbers.high.max())
     if dtype.kind == "b":
         return np.dtype(np.uint8)
     if dtype.kind in "iu" or (dtype == np.float64 and numbers.whole and max(-low, high) <= _EXACT):
-        # Every host downloads shards, and pandas writes whole numbers in 8 bytes each.
+        # Choose a small type, since every host downloads shards and pandas writes whole numbers in 8 bytes each.
         for small in _WHOLE_TYPES:
             limits = np.iinfo(small)
             if limits.min <= low and high <= limits.max and small.itemsize <= dtype.itemsize:

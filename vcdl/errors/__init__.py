@@ -39,7 +39,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 LOST_CURE = "restore it from a copy of the run, or start a new one: `vcdl run` its job.yaml with another --out"
-"""The advice for a file of a run that was deleted."""
+"""What a user can do about a deleted file of a run, as a clause for the end of a message."""
 
 _STARTED_BY = {
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
@@ -57,20 +57,20 @@ _FILED_BY = {
 
 
 def start_cure(error: OSError) -> str:
-    """Return the advice for a process that cannot be started."""
+    """Return what a user can do about an OSError at the start of a process, as a clause for the end of a message."""
     return _STARTED_BY.get(error.errno or 0, "free some memory")
 
 
 def file_cure(error: OSError) -> str:
-    """Return the advice for a file that cannot be read or written."""
+    """Return what a user can do about an OSError on a file, as a clause for a message: `free some space`."""
     return (_FILED_BY | _STARTED_BY).get(error.errno or 0, "repair its disk")
 
 
 MASK = "***"
 """Text that replaces a password wherever others may read it: in messages, logs and pages."""
 
-# A file name made from a URL has one slash. The match ends at the line's last @: an unescaped password may hold any
-# character.
+# A URL that was made a file name has one slash only. The match ends at the line's last @, because an unescaped password
+# may contain any character.
 _PASSWORD = re.compile(r"((?://|:/)[^\s:@]*:).*@")
 _AUTHORITY_END = re.compile("[/?#]")
 
@@ -216,8 +216,8 @@ class WeightsFileError(VcdlError):
 
 
 def folder_error(path: Path, error: OSError) -> RunFolderError:
-    """Convert an OSError in the run's folder to a RunFolderError with advice."""
-    # If the folder itself is missing and not a file in it, the path is wrong and nothing was lost.
+    """Return the RunFolderError with advice for an OSError in a run's folder; RunFolderFull if its disk is full."""
+    # If the folder itself is missing, the path is most likely wrong, and the user has lost nothing.
     if error.errno == errno.ENOENT and not path.exists():
         return RunFolderError(f"there is no folder {path}: create it, or choose another")
     if error.errno == errno.ENOENT:
@@ -234,7 +234,7 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
 
 @contextmanager
 def folder_errors(path: Path) -> Iterator[None]:
-    """Raise an OSError of the block as a RunFolderError with advice (`folder_error`)."""
+    """Convert an OSError in the block: raise the RunFolderError of `folder_error` in its place."""
     try:
         yield
     except OSError as error:
@@ -246,23 +246,23 @@ _LONGEST_FAULT = 500
 
 
 def first_fault(error: ValueError) -> str:
-    """Return the message of an error; of one of pydantic's, its first problem: `memory_gb: Input should be …`.
+    """Return an error's message for a user; of a pydantic error only its first problem: `memory_gb: Input should be …`.
 
     The message may quote a file from a stranger, so it is made printable, put on one line and cut to a readable length.
     """
-    # Imported here: clients have no pydantic, and every command imports this module.
+    # The import is here, because clients have no pydantic and every command imports this module.
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
         return printable(str(error))[:_LONGEST_FAULT]
-    # The first alone: the others usually follow from it, and a message is one line.
+    # Only the first problem is shown: the others usually follow from it, and the message should fit on a line.
     first = error.errors()[0]
     words = filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")))
     return printable(": ".join(words))[:_LONGEST_FAULT]
 
 
 def unreadable(path: Path, error: OSError) -> FileUnavailable:
-    """Convert an OSError while reading an existing file to FileUnavailable."""
+    """Return the FileUnavailable for an OSError while reading a file that exists, so that callers try again later."""
     return FileUnavailable(
         f"{path} is there, but this machine cannot read it ({error.strerror or error}): {file_cure(error)}; or remove "
         "the file if it is lost"
@@ -270,7 +270,15 @@ def unreadable(path: Path, error: OSError) -> FileUnavailable:
 
 
 def data_file_error(path: Path, error: OSError, missing: str = "check the name and the folder") -> VcdlError:
-    """Convert an OSError on a submitter's data file: DataError if missing or forbidden, else FileUnavailable."""
+    """Return the error for an OSError on a user's data file: DataError if missing or forbidden, else FileUnavailable.
+
+    A file that exists but cannot be read now may be readable later, and FileUnavailable makes callers try again.
+
+    Args:
+        path: The file.
+        error: The error.
+        missing: What the user can do about a missing file.
+    """
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} does not exist: {missing}")
     if isinstance(error, PermissionError):
@@ -279,19 +287,20 @@ def data_file_error(path: Path, error: OSError, missing: str = "check the name a
 
 
 def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUnavailable:
-    """Convert an OSError on a weights file.
+    """Return the error for an OSError on a weights file; it blames the sender only for what a sender can cause.
 
     Returns:
         WeightsFileError, which blames the sender, if the file is missing or a folder; otherwise FileUnavailable.
     """
-    # A sender can cause these two. Everything else is a fault of this machine, for which no host may be blamed.
+    # The sender can cause a missing file and a folder in its place. Everything else is a fault of this machine, for
+    # which no host may be blamed.
     if error.errno in (errno.ENOENT, errno.EISDIR):
         return WeightsFileError(f"{path.name} cannot be read ({error})")
     return unreadable(path, error)
 
 
 def for_shell(path: object) -> str:
-    """Return a path for a command in a message, quoted where the shell would split it."""
+    """Return a path as text for a command line that is shown to a user, quoted where the shell would split it."""
     return shlex.quote(str(path))
 
 
@@ -301,14 +310,14 @@ def one_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return foreign text on one line, with spaces for characters that could move the cursor or colour a terminal."""
-    # Foreign text may hold escape sequences that would rewrite what a terminal shows.
+    """Return text from strangers on one line, with a space for each character that is not printable."""
+    # Such text may contain escape sequences, which would change what a terminal shows.
     return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `did you mean x?`, or the list of the known words if none is similar."""
-    # Imported here: only wrong words need it, and a command's start is measured in milliseconds.
+    """Return a hint for a wrong word: `did you mean x?`, or the list of the known words if none is similar."""
+    # The import is here, because only wrong words need it and every command should start without a delay.
     import difflib
 
     known = sorted(known)
@@ -319,19 +328,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """Mask the passwords of all URLs (`//user:…@`) in a text."""
+    """Return a text with MASK for the password of each URL in it (`//user:…@`)."""
     return _PASSWORD.sub(rf"\1{MASK}@", text)
 
 
 def split_password(url: str) -> tuple[str, str]:
-    """Split the password off a URL.
+    """Separate the password from a URL, so that the URL can be shown and stored.
 
     Returns:
         The URL `SCHEME://[USER@]HOST…` without the password, and the password as it is encoded in the URL, or "".
     """
     scheme, separator, remainder = url.partition("://")
     authority = _AUTHORITY_END.split(remainder, maxsplit=1)[0]
-    # At the last @: a password that was not escaped may contain one.
+    # The host starts after the last @, because a password that was not escaped may contain one.
     login, _, host = authority.rpartition("@")
     user, _, password = login.partition(":")
     if not password:

@@ -17,7 +17,13 @@ POLL_S = 0.1
 
 
 def wait_until(condition: Callable[[], Result], timeout_s: float = math.inf, every_s: float = POLL_S) -> Result:
-    """Call `condition` at an even pace until its result is true or the time is over; return the last result."""
+    """Call `condition` repeatedly until its result is true or the time is over, and return its last result.
+
+    Args:
+        condition: The check, called at least once.
+        timeout_s: Seconds after which the wait ends without success.
+        every_s: Seconds from the end of a call to the next one.
+    """
     give_up_s = time.monotonic() + timeout_s
     while not (answer := condition()) and (left_s := give_up_s - time.monotonic()) > 0:
         time.sleep(min(every_s, left_s))
@@ -26,7 +32,10 @@ def wait_until(condition: Callable[[], Result], timeout_s: float = math.inf, eve
 
 @dataclass
 class Backoff:
-    """The waits between retries: twice as long each time, up to `longest_s`."""
+    """The growing waits between retries: each is twice as long as the previous one, up to `longest_s`.
+
+    The state is the next wait, which `reset` sets to `first_s` again.
+    """
 
     first_s: float = 0.2
     longest_s: float = 15.0
@@ -36,7 +45,7 @@ class Backoff:
         self.reset()
 
     def next_wait_s(self) -> float:
-        """Return the seconds to wait now; the next wait is twice as long."""
+        """Return the seconds to wait now, and double the next wait, up to `longest_s`. It does not wait itself."""
         wait_s, self._wait_s = self._wait_s, min(self.longest_s, self._wait_s * 2)
         return wait_s
 
@@ -45,9 +54,14 @@ class Backoff:
 
 
 def within(seconds: float, ask: Callable[[], Result]) -> Result:
-    """Return the result of `ask` if it arrives within a time limit.
+    """Call `ask` in a thread and return its result, or raise TimeoutError if it takes longer than a time limit.
 
-    `ask` runs in a thread: a socket's own timeout restarts with every byte, so a slow sender would never hit it.
+    A socket's own timeout restarts with every byte, so a slow sender would never exceed it. After the limit the thread
+    continues until `ask` returns, without effect on this call.
+
+    Args:
+        seconds: The limit.
+        ask: The call.
 
     Raises:
         TimeoutError: There is no complete answer in time. Errors of `ask` are raised as they are.
@@ -65,7 +79,7 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
     try:
         return answer.result(seconds)
     except TimeoutError:
-        # `ask` itself has raised TimeoutError, also right before the limit.
+        # If the call has ended, `ask` itself has raised TimeoutError, which is raised unchanged.
         if answer.done():
             raise
         raise TimeoutError(f"no complete answer after {seconds:g} s") from None
@@ -73,12 +87,16 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
 
 @dataclass
 class Attempts:
-    """The attempts of a step in a loop that has other work: `is_due` says whether to try now, `why` why not."""
+    """Paces the attempts of a step that may fail, in a loop that has other work and must not sleep.
+
+    After a failure the step is not due until a wait of the backoff is over. A success makes it due at once, and the
+    wait after the next failure is short again.
+    """
 
     backoff: Backoff = field(default_factory=Backoff)
     clock: Callable[[], float] = time.monotonic
     why: str | None = field(default=None, init=False)
-    """Why the step waits; None: its last attempt succeeded, or there was none."""
+    """Why the step waits, as text; None: its last attempt succeeded, or there was none."""
     wait_s: float = field(default=0.0, init=False)
     """Seconds from the last failure to the next attempt."""
     _not_before_s: float = field(default=-math.inf, init=False)
@@ -89,9 +107,10 @@ class Attempts:
         return self.clock() >= self._not_before_s
 
     def attempt(self, step: Callable[[], Result]) -> Result | None:
-        """Call `step` if it is due, and return its result.
+        """Call `step` if it is due, and return its result; None: it is not due, or it raised Unavailable.
 
-        Return None if it is not due, or if it raises Unavailable: it is then due after a wait. Other errors are raised.
+        Unavailable counts as a failure, so that the step is due again after a wait. Other errors are raised and change
+        nothing.
         """
         if not self.is_due:
             return None
@@ -104,7 +123,7 @@ class Attempts:
         return result
 
     def record_failure(self, why: object, wait_s: float | None = None) -> str:
-        """Record a failure, and return a line for a log: why the step waits, and for how long.
+        """Record a failure, so that the step is due after a wait; return a line for a log with the reason and the wait.
 
         Args:
             why: The reason.
@@ -116,17 +135,17 @@ class Attempts:
         return f"{self.why}; trying again in {self.wait_s:g} s"
 
     def record_success(self) -> None:
-        """Record a success: the step is due, and the wait after the next failure is short again."""
+        """Record a success: the step is due at once, and the wait after the next failure is the shortest one."""
         self.why, self.wait_s, self._not_before_s = None, 0.0, -math.inf
         self.backoff.reset()
 
 
 def retry(act: Callable[[], Result], tell: Callable[[str], None]) -> Result:
-    """Call `act` until it no longer raises Unavailable, and return its result.
+    """Call `act` until it no longer raises Unavailable, and return its result; sleep for growing times between.
 
     Args:
-        act: The call to repeat, with exponential backoff.
-        tell: Called with the reason and the wait before each retry.
+        act: The call to repeat, without a limit on the number of calls.
+        tell: Called before each wait with a line for a log: the reason and the seconds.
     """
     attempts = Attempts()
     while True:

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Blame(StrEnum):
-    """What a refusal implies about the host that sent the upload."""
+    """What a refused upload implies about the honesty of the host that sent it."""
 
     FORM = "form"
     """No honest training ends like this: the host is quarantined immediately."""
@@ -24,7 +24,8 @@ class Refusal(StrEnum):
     blame: Blame
 
     def __new__(cls, name: str, words: str, blame: Blame) -> "Refusal":
-        # The journal stores the name alone; words and blame are attached to the member, as StrEnum has one value.
+        # The journal stores the name alone, and a StrEnum has one value, so words and blame are attributes of the
+        # member.
         member = str.__new__(cls, name)
         member._value_, member.words, member.blame = name, words, blame
         return member
@@ -44,30 +45,36 @@ class Refusal(StrEnum):
     WRONG_LAYOUT = "wrong_layout", "weights of another model", Blame.FORM
     WRONG_CODEC = "wrong_codec", "encoded in another way than the job requires", Blame.FORM
     BAD_COUNTERS = "bad_counters", "impossible samples, time or loss", Blame.FORM
-    """They, or its fraction, do not fit each other and the shard."""
+    """The counters or the fraction in the header contradict each other or the size of the shard."""
     NOT_FINITE = "not_finite", "weights that are no finite numbers", Blame.FORM
-    """The training diverged, or the client lies."""
+    """The training diverged, or the client sent something else than its result."""
     NEGATIVE_MOMENTS = "negative_moments", "a mean of squares below zero, which no training makes", Blame.FORM
     QUARANTINED = "host_quarantined", "a host that is quarantined", Blame.HOST
     """Earlier uploads of the host were refused, or one was not what its training gives. None counts for a while."""
     NO_ROOM = "host_unknown", "a host without a verified upload, beyond its share", Blame.HOST
-    """Verified means that the server has retrained one of its uploads."""
+    """A host is verified once the server has retrained one of its uploads with the same result."""
     UNFINISHED = "unfinished", "a part of a subtask, from a host that may not send one now", Blame.HOST
     """Neither the subtask's time nor a stop of the machine explains it (vcdl.trust.strangers)."""
     STEP_TOO_LONG = "step_too_long", "a far larger change of the weights than other uploads have", Blame.CONTENT
-    """The step is far longer than those of recently accepted uploads, at its learning rate."""
+    """The step from the base weights is far longer than those of recently accepted uploads, at its learning rate."""
     AGAINST_OTHERS = "against_others", "a change against the direction of other uploads since then", Blame.CONTENT
     NORM_TOO_LARGE = "norm_too_large", "far larger weights than other uploads have", Blame.FORM
-    """The upload is far longer than recently accepted ones."""
+    """The norm of the weights is far larger than those of recently accepted uploads."""
 
 
 def blame_of(refusal: str) -> Blame:
-    """Return the blame of a refusal by its name in a journal; Blame.NOBODY for a name of another version of VCDL."""
+    """Return what a refusal recorded in a journal implies about its host; NOBODY for a name that is unknown here.
+
+    Another version of VCDL may have written such a name.
+
+    Args:
+        refusal: The name in the journal.
+    """
     return next((one.blame for one in Refusal if one == refusal), Blame.NOBODY)
 
 
 class Refused(Exception):
-    """An upload is refused: a value for the journal, not a fault of the server."""
+    """The refusal of an upload, raised or passed as a value: a result for the journal, and no fault of the server."""
 
     def __init__(self, refusal: Refusal, detail: str) -> None:
         super().__init__(f"{refusal}: {detail}")

@@ -14,18 +14,21 @@ _OF_EVERY_MODEL = ("self", "args", "kwargs", "name", "trainable", "dtype")
 
 
 def read_code(folder: Path) -> OwnCode:
-    """Read all Python modules below a folder, except hidden files and links.
+    """Read all Python files below a folder that can be imported, except links and hidden folders.
 
     Raises:
-        ModelError: A file cannot be read, or all together are too large.
+        ModelError: A file cannot be read; there are none, too many or too large ones; or one has the name of a module
+            of
+            Python.
     """
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
-    # Files are read one by one, so that a huge folder is refused before all of it is in memory.
+    # Files are read one by one and checked after each, so that a huge folder is refused before all of it is in memory.
     for path in _modules(folder):
         try:
             with path.open("rb") as file:
-                # Never more than is allowed: the folder may be a whole project with data in it.
+                # At most one byte above the limit is read, because the folder may be a whole project with large files
+                # in it.
                 content = file.read(left_bytes + 1)
             files[path.relative_to(folder).as_posix()] = content.decode()
         except (OSError, UnicodeDecodeError) as error:
@@ -43,9 +46,9 @@ def read_code(folder: Path) -> OwnCode:
 
 
 def _modules(folder: Path) -> Iterator[Path]:
-    """Yield the files that can be imported, in order."""
+    """Yield the paths of the Python files that can be imported, always in the same order for equal folders."""
     for where, folders, names in os.walk(folder):
-        # Changed in place, so that os.walk follows this order: equal folders give equal code.
+        # The list is changed in place, so that os.walk follows this order: equal folders then give equal code.
         folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
         for name in sorted(names):
             path = Path(where, name)
@@ -54,10 +57,14 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def check_arguments(model: Any, code: OwnCode) -> None:
-    """Refuse a subclassed model that Keras would recreate with the defaults of its arguments.
+    """Refuse a model with a part, a Model class of the job's code, that Keras would recreate with default arguments.
+
+    Args:
+        model: The Keras model, whose nested models are checked too.
+        code: The Python files that are sent with it; other classes are not checked.
 
     Raises:
-        ModelError: `get_config` omits an argument.
+        ModelError: A class has arguments in `__init__`, and no `get_config` that returns them.
     """
     import keras
 
@@ -66,8 +73,8 @@ def check_arguments(model: Any, code: OwnCode) -> None:
         if not isinstance(part, keras.Model) or not code.brings(kind.__module__):
             continue
         arguments = [name for name in inspect.signature(kind.__init__).parameters if name not in _OF_EVERY_MODEL]
-        # Keras' JSON has only what `get_config` returns: a client would build the model with the defaults, without an
-        # error.
+        # Keras' JSON has only the arguments that `get_config` returns: a client would build the model with the defaults
+        # of the others, without an error.
         if "__init__" in vars(kind) and arguments and not any("get_config" in vars(one) for one in _own_classes(kind)):
             raise ModelError(
                 f"{kind.__name__} takes {', '.join(arguments)}, and without get_config Keras recreates it with their "
@@ -82,6 +89,6 @@ def _own_classes(kind: type) -> Iterator[type]:
 def _refuse_names_of_python(folder: Path, files: dict[str, str]) -> None:
     for path in files:
         top = path.partition("/")[0].removesuffix(".py")
-        # A client finds the job's modules first, so a `random.py` would break Keras itself.
+        # On a client the job's folder comes first on the module path, so a `random.py` in it would break Keras itself.
         if top in sys.stdlib_module_names:
             raise ModelError(f"model > code: {folder / path} has the name of a module of Python, {top}: rename it")

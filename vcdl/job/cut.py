@@ -1,8 +1,8 @@
-"""Choose the number of shards and the batch size by samples and slots, where the job leaves them open.
+"""Choose the number of shards and the batch size of a job from its samples and slots, where the job file sets none.
 
-The loss of accuracy against serial training depends on the rounds of uploads for each slot (docs/decisions/101): the
-more slots, the more shards. A small set that is trained all at once has few shards instead, or one. For a file that
-cannot be read, the default number stays.
+Compared with serial training, a distributed job loses accuracy if each slot uploads too few times (docs/decisions/101).
+So the more slots there are, the more shards are made. A small set that fits into one training has few shards or a
+single one instead. If the data file cannot be read, the defaults stay, and reading it later reports the error.
 """
 
 import math
@@ -19,8 +19,8 @@ _MOST_SHARDS = 200
 weights. 400 gained nothing on ten slots (docs/decisions/101)."""
 _FEWEST_BATCHES = 2
 """Least batches of a shard where shards are chosen for many slots, so that a subtask has some steps."""
-# 64 were worse on eleven small problems. With 16 a first job on two workers took up to half as long again (decision
-# 101).
+# Shards of 64 samples learned less on eleven small problems. With 16 a first job on two workers took up to half as long
+# again (decision 101).
 _SHARD_SAMPLES = 32
 """Samples that a shard should have on few slots: four batches of 8."""
 _TINY_SHARD_SAMPLES = 64
@@ -48,13 +48,13 @@ _SMALL_BATCH = 8
 def fit_to_slots(
     data: DataSettings, training: TrainingSettings, epochs: int, slots: int
 ) -> tuple[DataSettings, TrainingSettings]:
-    """Return both sections with the number of shards and the batch size filled in where the job leaves them open.
+    """Return copies of both sections with `shards` and `batch_size` chosen where the job file does not set them.
 
     Args:
-        data: The section `data`.
+        data: The section `data`. If its number of samples is unknown, both sections are returned unchanged.
         training: The section `training`.
         epochs: The job's epochs.
-        slots: Subtasks that the fleet trains at a time.
+        slots: Subtasks that are trained at the same time.
     """
     samples = _training_samples(data)
     if samples is None:
@@ -62,14 +62,16 @@ def fit_to_slots(
     is_open, few = "shards" not in data.model_fields_set, _few_shards(samples, epochs, data)
     if "batch_size" not in training.model_fields_set:
         size = _batch_size(samples // few, _STEPS, training.batch_size)
-        # The user set `shards`: keep batches small enough that each shard still has some steps.
+        # The user's own `shards` may make small shards, whose batches must be small enough that each shard still has
+        # some steps.
         if not is_open:
             shard = samples // data.shards
             small = min(size, _batch_size(shard, _FEWEST_BATCHES, training.batch_size))
             size = max(small, _batch_size(shard, _STEPS, training.batch_size))
         used = slots if is_open else min(slots, data.shards)
         steps = epochs * samples * training.passes // (size * training.batches_a_step * used)
-        # Smaller batches make more sequential steps and cost no pass over the data. A tiny set has few slots anyway.
+        # Smaller batches give more sequential steps without another pass over the data. A tiny set needs none, because
+        # it is trained on few slots anyway.
         if steps < _STEPS_IN_A_ROW and not _is_tiny(samples):
             size = min(size, _SMALL_BATCH)
         training = training.model_copy(update={"batch_size": size})
@@ -94,16 +96,16 @@ def _is_tiny(samples: int) -> bool:
 
 
 def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
-    """Return the number of shards on few slots."""
+    """Return the number of shards where slots do not matter: by samples, and for a tiny set also by epochs."""
     if not _is_tiny(samples):
         return min(data.shards, samples // _SHARD_SAMPLES)
-    # A single shard always has the class mix of the whole set, so dirichlet needs two.
+    # A single shard always has the class mix of the whole set, so `split: dirichlet` has an effect from two shards on.
     fewest = 2 if data.split == "dirichlet" else 1
     return min(max(fewest, min(samples // _TINY_SHARD_SAMPLES, 1 + epochs // _SHARD_EPOCHS)), max(1, samples // 2))
 
 
 def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
-    """Return the largest power of two, up to the usual size, that leaves a shard `steps` steps."""
+    """Return the largest batch size, a power of two up to `usual`, with which a shard still has `steps` batches."""
     size = 1
     while size * 2 * steps <= shard_samples and size * 2 <= usual:
         size *= 2
@@ -111,7 +113,7 @@ def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
 
 
 def _training_samples(data: DataSettings) -> int | None:
-    """Return the number of samples left to train on, or None for a file that cannot be read."""
+    """Return the number of samples without those for validation; None: it is unknown or the file cannot be read."""
     if data.from_ is not None:
         samples = data.from_.training_samples()
         return (

@@ -36,7 +36,8 @@ _local_file: Any = kinds.existing_file(misread=not_an_npz).func
 
 def _file(raw: Any, info: ValidationInfo) -> Path:
     address = address_of(str(raw))
-    # The copy is fetched later, when the whole job file is valid (`fetch`): a typo elsewhere must not cost a download.
+    # For remote data this is the path of a copy that does not exist yet. `fetch` downloads it when the whole job file
+    # is valid, because a typo elsewhere must not cost a download.
     path: Path = _local_file(raw, info) if address is None else address.copy
     return path
 
@@ -130,7 +131,8 @@ class DataSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _several(cls, raw: Any) -> Any:
-        # Before validation, as other fields are checked against the task.
+        # The task is filled in before the fields are validated, as `classes`, `mask` and `split` are checked against
+        # it.
         return {"task": "several", **raw} if isinstance(raw, Mapping) and raw.get("outputs") else raw
 
     @field_validator("outputs")
@@ -152,15 +154,15 @@ class DataSettings(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _keeps_address(cls, raw: Any, handler: ModelWrapValidatorHandler["DataSettings"]) -> "DataSettings":
-        # The field contains the path of the copy. The address, which may be signed, is kept out of the run's own job
-        # file.
+        # The field `npz` contains the path of the copy only. The address may be signed, so it stays out of the run's
+        # own job file, which is written from the fields.
         made = handler(raw)
         if made.npz is not None and isinstance(raw, Mapping):
             made._npz_address = address_of(str(raw["npz"]))
         return made
 
     def fetch(self) -> None:
-        """Download the copies of remote data that are missing.
+        """Download remote data to this machine's copies, except copies that exist.
 
         Raises:
             DataError, FileUnavailable, RunFolderError: They cannot be fetched or stored.
@@ -170,10 +172,10 @@ class DataSettings(Section):
 
     @property
     def file(self) -> Path:
-        """The user's own file or folder.
+        """The path of the user's own file or folder; for remote data that of the copy.
 
         Raises:
-            ValueError: The data are a published set.
+            ValueError: The data are a published set, which has no path: callers must check that first.
         """
         path = self.npz if self.from_ is None else self.from_.path
         if path is None:

@@ -22,13 +22,13 @@ _READ_BY_FROM = frozenset({".csv", ".tsv", ".parquet", ".pq", ".npy", ".txt"})
 
 
 def never_read(path: Path) -> str | None:
-    """Return why `data > from` cannot read a path and what to do, or None if no reason is known."""
+    """Return a sentence for users: why `data > from` cannot read a path and what to do. None if no reason is known."""
     what = _FORMATS.get(path.suffix.lower())
     return what and f"{path.name} {what}"
 
 
 def not_an_npz(path: Path) -> str | None:
-    """Return why a path is no .npz file and what to do, or None if it may be one."""
+    """Return a sentence for users: why a path is no .npz file and what to write instead. None if it may be one."""
     if path.suffix.lower() in _READ_BY_FROM:
         return f"{path.name} is no .npz file: write `from: {path.name}` instead of npz"
     if path.suffix.lower() != ".npz" and (wrong := never_read(path)) is not None:

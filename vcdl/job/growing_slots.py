@@ -1,8 +1,8 @@
 """Compute how many subtasks a job trains at a time while it ramps up. Pure arithmetic.
 
-Clients that start together from untrained weights diverge from each other, and the job never recovers what it loses by
-that. So it starts with an eighth of its slots, and uses all of them once `pacing > grows_over` of its subtasks are
-created (docs/decisions/144).
+Clients that start at the same time from untrained weights train in different directions, and the job never recovers
+what it loses by that. So it starts with an eighth of its slots, at least ten, and uses all of them once the fraction
+`pacing > grows_over` of its subtasks has been created (docs/decisions/144).
 """
 
 import math
@@ -17,12 +17,12 @@ _FEWEST = 10
 
 
 def growing_slots(wanted: int, made: int, growing: float) -> int:
-    """Return how many of the `wanted` slots a job uses once `made` subtasks are created.
+    """Return the number of slots that a job may use once `made` subtasks are created.
 
     Args:
-        wanted: Workunits that the grid wants to be open.
+        wanted: Slots that the grid offers to the job, and the result after the growth.
         made: Subtasks created so far.
-        growing: Number of subtasks over which the slots grow; 0: all slots are used from the start.
+        growing: Number of subtasks during which the slots grow; 0: all slots are used from the start.
     """
     if made >= growing:
         return wanted

@@ -13,7 +13,7 @@ _MOST_CLASSES = 1_000_000
 
 
 def class_names(raw: Any) -> int | tuple[str | int, ...]:
-    """Check and convert classes: two or more distinct names, or a count ≥ 2.
+    """Check `classes` of a job file and return it: a tuple of two or more distinct names, or a number of classes ≥ 2.
 
     Raises:
         ValueError: They are neither.
@@ -22,7 +22,7 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
         return raw
     if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
         kinds_of_names = {type(name) for name in raw}
-        # `[1, "2"]` is most likely a missing pair of quotes, and 1 and "1" would be two classes.
+        # A mixture such as `[1, "2"]` is refused: quotes are most likely missing, and 1 and "1" would be two classes.
         if len(kinds_of_names) > 1:
             raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
         if (twice := first_duplicate(raw)) is not None:
@@ -34,12 +34,12 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
 
 
 def first_duplicate(names: Sequence[Any]) -> Any:
-    """Return the first name that occurs twice, or None."""
+    """Return the first name that repeats an earlier one, or None if all differ."""
     return next((name for place, name in enumerate(names) if name in names[:place]), None)
 
 
 def mask_label(raw: Any) -> str | int:
-    """Check and return a masked label: a whole number or text.
+    """Check `mask` of a job file and return it: a label as a whole number or text.
 
     Raises:
         ValueError: It is neither.

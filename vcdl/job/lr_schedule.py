@@ -30,11 +30,11 @@ RateShape = Literal["constant", "linear", "cosine", "quadratic"]
 USUAL_BOOST = 3.0
 """The highest factor by which a short job's rate is raised where nothing was tried (docs/decisions/019)."""
 LONG_STEPS = 7500
-"""Sequential optimizer steps from which on a job counts as long and its rate is not raised (docs/decisions/019)."""
+"""Sequential optimizer steps of a job at one slot from which on its rate is not raised (docs/decisions/019)."""
 MOST_BOOST = 16.0
 """The highest factor that a trial tries: at twice as much some jobs collapse (docs/decisions/101)."""
 _FORECAST_DAMPING = 0.15
-"""The default a of `forecast`, with which the weights are a mean of about 1 + a·(slots − 1) uploads."""
+"""The default `staleness_damping` a of the rule `forecast`, with which n slots average about 1 + a·(n − 1) uploads."""
 
 
 class RateTrial(StrEnum):
@@ -49,7 +49,7 @@ class RateTrial(StrEnum):
 
 @dataclass(frozen=True)
 class SubtaskRate:
-    """The factor on a job's peak rate for a workunit, by its place in the job and the open workunits and clients."""
+    """A learning-rate schedule: the factor on the peak rate for each workunit, by place, open workunits and clients."""
 
     shape: RateShape = "constant"
     warmup: float = 0.0
@@ -64,17 +64,26 @@ class SubtaskRate:
     """The highest `short_job_boost` after several slots have raised it."""
 
     def at(self, place: int, subtasks: int, active_clients: int = 1, open_workunits: int = 1) -> float:
-        """Return the factor for the subtask at `place`, counted from 0, whose workunit is created now."""
+        """Return the factor on the peak rate for a subtask whose workunit is created now.
+
+        Args:
+            place: The subtask's number in the job, counted from 0.
+            subtasks: Number of subtasks of the whole job.
+            active_clients: Clients at work now; more than `scale_with_clients` count as that many.
+            open_workunits: Number of workunits that are open now, whose steps run at the same time.
+        """
         clients = min(max(1, active_clients), self.scale_with_clients)
         return self._course(place, subtasks) * (clients * self._boost(max(1, open_workunits)))
 
     @property
     def highest(self) -> float:
-        """The highest factor that a workunit may get on one slot."""
+        """The highest result of `at` with one open workunit, at which a step's length is measured before the job."""
         return self.scale_with_clients * self.short_job_boost
 
     def words(self, peak: float, *, is_tried: bool, has_moments: bool) -> str:
-        """Return the formula above with a job's numbers, without the factors that are 1 in it.
+        """Return the module's formula with a job's numbers as text for users, such as `0.001 × course (…)`.
+
+        Factors that are always 1 in this job are left out.
 
         Args:
             peak: The job's peak rate.
@@ -105,7 +114,8 @@ class SubtaskRate:
         return interpolate(1.0, self.end_factor, fraction, self.shape)
 
     def _boost(self, open_workunits: int) -> float:
-        # Workunits that are open at the same time advance the weights about as far as one (decision 019).
+        # Workunits that are open at the same time advance the weights about as far as a single one (decision 019), so
+        # the steps in sequence are divided by their number.
         sequential = self.steps / open_workunits
         boost = LONG_STEPS / sequential if sequential > 0 else 1.0
         averaged = 1.0 + _FORECAST_DAMPING * (open_workunits - 1)

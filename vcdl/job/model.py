@@ -35,7 +35,7 @@ class ResnetV2Arguments(Section):
     @field_validator("depth")
     @classmethod
     def _is_three_stages(cls, depth: int) -> int:
-        # Three stages of equally many blocks, each of three layers, and two layers around them.
+        # ResNet v2 has three stages of n blocks with three layers each, and two layers around them: 9·n + 2 layers.
         if depth % 9 != 2:
             near = max(11, round((depth - 2) / 9) * 9 + 2)
             raise ValueError(f"expected 9·n + 2 (11, 20, 29, …), got {depth}; the nearest is {near}")
@@ -89,17 +89,17 @@ class ModelSettings(Section):
 
     @property
     def is_named(self) -> bool:
-        """Whether a model is named, with or without another run."""
+        """Whether the job file gives a model by one of SOURCES; False: the model is that of another run."""
         return any(getattr(self, key) is not None for key in SOURCES)
 
     @property
     def is_limited(self) -> bool:
-        """Whether the job restricts which layers of its model are trained."""
+        """Whether `train`, `lora` or `frozen` is set, so that not all weights of the model are trained."""
         return self.train is not None or self.lora is not None or self.frozen != "float32"
 
     @property
     def origin(self) -> str:
-        """The name of the function, preset or run that the model comes from."""
+        """For messages: the function `module:name`, or the folder of the preset or run that the model comes from."""
         return self.python or str(self.hub or self.from_run)
 
     @field_validator("builtin", mode="plain")
@@ -111,7 +111,8 @@ class ModelSettings(Section):
         if value.name not in BUILTINS:
             raise kinds.expected_one_of(tuple(BUILTINS), value.name)
         arguments = read_section(BUILTINS[value.name], value.arguments)
-        # With all defaults: a run's own job file must mean the same under a later version with other defaults.
+        # The defaults of all arguments are written out, because a run's own job file must mean the same under a later
+        # version with other defaults.
         return Named(value.name, arguments.model_dump(mode="json"))
 
     @field_validator("python_folder", mode="plain")
@@ -119,7 +120,8 @@ class ModelSettings(Section):
     def _goes_with_python(cls, raw: Any, info: ValidationInfo) -> Path | None:
         if info.data.get("python") is not None:
             return kinds.folder(raw, info.context)
-        # Pydantic omits a field that was refused itself. Then this message would be about the wrong key.
+        # Pydantic leaves a refused field out of `info.data`. If `python` was refused, this message would be about the
+        # wrong key.
         if raw is not None and "python" in info.data:
             raise ValueError("is used with `python` only; remove it")
         return None

@@ -12,10 +12,10 @@ from vcdl.yaml_schema.values import expected
 
 
 def parse_named(raw: Any) -> Named:
-    """Check and convert `adam`, or `{name: adam, beta_1: 0.8}`.
+    """Return a part of Keras or of vcdl.codecs, given as `adam` or `{name: adam, beta_1: 0.8}`, as a Named.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: It has neither form, or an argument is not plain data that JSON can contain.
     """
     if isinstance(raw, Named):
         return raw
@@ -37,7 +37,7 @@ def parse_named(raw: Any) -> Named:
 
 
 def named_as_yaml(value: Named) -> Any:
-    """Return the YAML of a named value: a plain name if there are no arguments."""
+    """Return a Named in the form of a job file: its name alone if it has no arguments, else a mapping."""
     return {"name": value.name, **value.arguments} if value.arguments else value.name
 
 
@@ -46,7 +46,7 @@ NAMED_AS_YAML = PlainSerializer(named_as_yaml)
 
 
 def refuse_argument(value: Named, argument: str, message: str) -> Named:
-    """Refuse an argument of a named part; return the part if the argument is not given.
+    """Return a part of Keras unchanged if it lacks an argument that a job file may not set there.
 
     Args:
         value: The part with its arguments.

@@ -28,7 +28,7 @@ class OutputSettings(Section):
     """The factor of its loss in the sum of all."""
 
     def to_wire(self) -> Output:
-        """Return the output in the form that clients receive."""
+        """Return the output as clients receive it, with the task's usual loss and metrics where none are set."""
         usual = DEFAULTS.get(self.task, {})
         return Output(
             name=self.name,

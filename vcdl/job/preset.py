@@ -1,4 +1,4 @@
-"""Presets: several settings of a job file under one name. A key in the file wins over the preset."""
+"""Define presets: several settings of a job file under one name. A key in the file wins over the preset."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -6,8 +6,8 @@ from typing import Any, Literal
 Preset = Literal["paper"]
 
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    # Atre, Jha, Rao 2021. The rate is constant, as in the paper. Every job scores an epoch by the mean over its
-    # updates.
+    # The settings of Atre, Jha, Rao 2021, whose learning rate is constant. Every job scores an epoch by the mean over
+    # its updates, so the paper's score needs no key.
     "paper": {
         "data": {"shards": 50},
         "training": {
@@ -27,7 +27,10 @@ _CHOOSES = {"update": "rule"}
 
 
 def with_preset(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Complete a job file's values by those of its preset. The schema refuses an unknown preset."""
+    """Return a copy of a job file's values, completed by those of its preset; an unknown preset adds nothing.
+
+    The keys of the file win. The schema refuses the name of an unknown preset later.
+    """
     name = job.get("preset")
     filled = dict(job)
     for section, values in (PRESETS.get(name, {}) if isinstance(name, str) else {}).items():

@@ -1,4 +1,4 @@
-"""The key `data > from`: a source with its reader: `{path: table.csv, label: species}`, `module:function`."""
+"""Define the key `data > from`, a source with its reader: `{path: table.csv, label: species}` or `module:function`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _ENDINGS = {
 
 
 class Block(NamedTuple):
-    """Some consecutive samples of a source."""
+    """Consecutive samples of a source with their labels."""
 
     x: "npt.NDArray[np.generic]"
     """The samples, shape (n, …), of the same number type in each block."""
@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """The content of a source, found without settings, with the keys that a job could have."""
+    """A summary of a source, made without a job file: facts for people, and keys by which a job could use it."""
 
     lines: tuple[str, ...] = ()
     """Facts for people, such as a line for each column."""
@@ -60,7 +60,10 @@ class Outline:
 
 
 class Reader(Section, ABC):
-    """A source and how it is read; `as_: Literal["table"] = Field("table", alias="as")` names a subclass."""
+    """The base class of readers: a source, with the keys of `data > from` that say how it is read.
+
+    A subclass names itself by `as_: Literal["table"] = Field("table", alias="as")`.
+    """
 
     path: Path
     validation: Path | None = None
@@ -70,30 +73,42 @@ class Reader(Section, ABC):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Addresses of remote sources; their paths here are those of the copies."""
+        """The addresses of remote sources, empty if all are local.
+
+        The path fields contain the paths of their local copies.
+        """
         return self._addresses
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files and folders that the reader's keys name."""
+        """The paths of all files and folders that the job file names for this reader, including a tokenizer's."""
         return tuple(getattr(self, key) for key in _PATHS if getattr(self, key, None) is not None)
 
     @property
     def parts(self) -> Mapping[str, Path]:
-        """Part → its source, for the parts that exist: train, val, test."""
+        """Name of a part (train, val, test) → path of its source. Parts without a source of their own are missing."""
         named = {"train": self.path, "val": self.validation, "test": self.test}
         return {part: path for part, path in named.items() if path is not None}
 
     @abstractmethod
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
-        """Yield a part in blocks of some MB, always in one order, starting at sample `begin`.
+        """Yield the samples of a part in blocks of some MB, in the same order at each call.
+
+        Args:
+            path: The part, a value of `parts`.
+            task: The kind of labels.
+            begin: Number of samples to skip at the start.
 
         Raises:
             DataError, FileUnavailable: The source cannot be read.
         """
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
-        """Yield only the `encoded` of a part's blocks, starting at sample `begin`.
+        """Yield the JPEG files of a part's samples, block by block, for readers whose blocks have `encoded`.
+
+        Args:
+            path: The part, a value of `parts`.
+            begin: Number of samples to skip at the start.
 
         Raises:
             DataError, FileUnavailable: The source cannot be read.
@@ -101,7 +116,9 @@ class Reader(Section, ABC):
         raise NotImplementedError
 
     def groups(self, path: Path, by: str, task: Task) -> "npt.NDArray[np.intp]":
-        """Return a column's group for each sample of a part, as whole numbers in the order of the column's values.
+        """Return, for each sample of a part, the number of its value in a column: equal values form a group.
+
+        The groups are numbered in the order of the column's values.
 
         Args:
             path: The part.
@@ -109,17 +126,17 @@ class Reader(Section, ABC):
             task: The kind of labels: samples without a label are left out.
 
         Raises:
-            DataError: The source has no such column.
+            DataError: The source has no such column, or no columns at all.
             FileUnavailable: It cannot be read now.
         """
         raise DataError(f"{path.name}: data > by needs an npz file or a table, which this is not: remove it")
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the names of the classes, where the source numbers them; empty: the labels are the names."""
+        """Return the class names of a source that numbers its classes; empty: its labels themselves are the names."""
         return ()
 
     def outline(self, label: str | None) -> Outline:
-        """Return an outline of `path`'s content.
+        """Return a summary of `path`'s content for a first job file; a reader without one returns an empty Outline.
 
         Args:
             label: The column of labels, or None.
@@ -130,7 +147,7 @@ class Reader(Section, ABC):
         return Outline()
 
     def training_samples(self) -> int | None:
-        """Return the number of samples in `path` or an estimate, without reading all of it; None if unknown."""
+        """Return the number of training samples, exact or estimated, without reading all of `path`; None if unknown."""
         return None
 
 
@@ -172,26 +189,30 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
 
 
 def _path(raw: Any, job_folder: Path | None) -> Path:
-    """Return the path of a file or a folder, or a function `module:name` of a folder.
+    """Return the path of a source; for a function `module:name`, that name as if it were a file in the job's folder.
+
+    Args:
+        raw: The path or function as the user gave it.
+        job_folder: The folder of the job file, where relative paths start; None: whether a path exists is not checked.
 
     Raises:
-        ValueError: There is no such file, folder or module.
+        ValueError: There is no such file or folder. Whether a function exists is not checked.
     """
-    # An existing file has priority: on Linux `module:function` is a valid file name.
+    # A file that exists wins over a function, because on Linux `module:function` is a valid file name.
     if isinstance(raw, str) and kinds.FUNCTION.fullmatch(raw) and not (job_folder and (job_folder / raw).exists()):
         return (job_folder or Path()).resolve() / raw
     return kinds.existing_path(raw, job_folder)
 
 
 def _kind_of(path: Path) -> str:
-    """Return the reader's name for a path, by its ending, or by a folder's content.
+    """Choose the reader for a path without the key `as`, by its ending or by a folder's content, and return its name.
 
     Raises:
         ValueError: No reader is known; the message contains advice.
     """
     if kinds.FUNCTION.fullmatch(path.name):
         return "python"
-    # Opening a pipe to look at it would wait for its writer.
+    # A pipe is refused without being opened, because opening it would wait for its writer.
     if path.is_fifo():
         raise ValueError(
             f"{path.name} is a pipe, which can be read once, and data are read several times: write it to a file"
@@ -200,8 +221,8 @@ def _kind_of(path: Path) -> str:
         train = path / "train"  # for a folder with parts
         names = sorted(entry.name for entry in (train if train.is_dir() else path).iterdir())
         found = {_ENDINGS.get(Path(name).suffix.lower()) for name in names} - {None, "text"}
-        # A folder with tables and pictures may be meant either way, and a guess that is wrong trains a model on
-        # nonsense (decision 064).
+        # A folder with several kinds of files may be meant either way. A wrong guess would train a model on nonsense
+        # (decision 064), so the user decides.
         if len(found) > 1:
             raise ValueError(f"{path.name} holds {' and '.join(sorted(map(str, found)))}: say which with `as`")
         return str(found.pop()) if found else "images"
@@ -214,5 +235,9 @@ FROM = PlainValidator(_from)
 
 
 def as_key(default: str) -> Any:
-    """Return the field of a reader with its own name."""
+    """Return the pydantic field `as_` of a reader, whose key in the job file is `as`.
+
+    Args:
+        default: The reader's name.
+    """
     return Field(default=default, alias="as")

@@ -36,10 +36,10 @@ PacingKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
 KeptUploads = Literal["needed", "all"]
 
-# No interval between two versions is 0, so 0 can mean "none".
+# An interval between two versions is at least 1, so 0 can mean "none".
 EVERY_EPOCH = 0
 """`Job.validate_every` when versions are evaluated at the end of an epoch only."""
-# A limit far above any machine's cores, so that a typing error is refused.
+# The limit is far above any machine's cores, so that only a typing error is refused.
 _MOST_WORKERS = 1000
 """Most worker processes on one machine, as each imports Keras."""
 _Count = Annotated[int, kinds.whole(1)]
@@ -89,7 +89,11 @@ class GridSettings(Section):
 
 
 def _store_url(value: Any) -> str:
-    """Check the address of a weight store. The error does not repeat it, because it may contain a password."""
+    """Return the address of a weight store unchanged if it is valid.
+
+    Raises:
+        ValueError: It is not; the message does not repeat the address, because it may contain a password.
+    """
     if not isinstance(value, str):
         raise ValueError("expected file:FOLDER, redis://…, rediss://… or mysql://…")
     try:
@@ -189,7 +193,7 @@ class Job(Section):
         if "learning_rate" in given:
             missing.pop("optimizer", None)  # the rate is Adam's
         training = training.model_copy(update=missing)
-        # After the task has chosen its optimizer: the rate is the optimizer's.
+        # The task may have chosen another optimizer above, so the usual rate of the optimizer is filled in only now.
         if "learning_rate" not in given:
             training = training.model_copy(update={"learning_rate": usual_rate(training.optimizer)})
         return training if data.mask is None else training.masking()
@@ -213,7 +217,7 @@ class Job(Section):
     @classmethod
     def _is_measured(cls, stop: StopSettings, info: ValidationInfo) -> StopSettings:
         data, training = info.data.get("data"), info.data.get("training")
-        # A section that was refused itself is missing here. Its own problems are enough.
+        # A section that was refused itself is missing in `info.data`. Its own problems are reported, which is enough.
         problems = [] if data is None or training is None else list(stop.problems(data, training))
         if problems:
             raise ProblemsError(problems)
@@ -221,53 +225,58 @@ class Job(Section):
 
     @property
     def subtasks(self) -> int:
-        """Subtasks of the whole job, if nothing ends it earlier."""
+        """Number of subtasks of the whole job (epochs × shards), if no other condition ends it earlier."""
         return self.stop.epochs * self.data.shards
 
     @property
     def workers(self) -> int:
-        """Worker processes of a run on this machine."""
+        """Number of worker processes of a run on this machine; `auto`: one for each core that this process may use."""
         return len(os.sched_getaffinity(0)) if self.grid.workers == "auto" else self.grid.workers
 
     @property
     def monitor(self) -> Monitor:
-        """The monitor: the measure by which the job is judged."""
+        """The measure by which the job is judged, with the direction in which it improves."""
         return self.stop.monitor_for(self.data, self.training)
 
     def training_on(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
-        """Return the settings of a training as clients receive them, with `rate` times the job's peak learning rate."""
+        """Return the settings of a training as clients receive them.
+
+        Args:
+            normalisation: The computed normalisation of the data.
+            rate: Factor on the job's peak learning rate.
+        """
         outputs = tuple(output.to_wire() for output in self.data.outputs or ())
         return replace(self.training.to_wire(normalisation, rate), outputs=outputs)
 
     @property
     def keeps_uploads(self) -> bool:
-        """Whether the run keeps every upload, and everything needed to fold it again."""
+        """Whether the run keeps every upload, and the weights before its training, to apply all of them again later."""
         return self.retention.uploads == "all"
 
     @property
     def late_after(self) -> float:
-        """`pacing > late_after` as a number; infinite: no second host is wanted."""
+        """Multiple of a subtask's usual time after which a second host trains it too; infinite: none ever does."""
         return math.inf if self.pacing.late_after is None else self.pacing.late_after
 
     @property
     def grows_over(self) -> float:
-        """`pacing > grows_over`; 0 for jobs that create all subtasks of an epoch at once, and for strangers.
+        """Fraction of the job over which its slots grow to all; 0: it uses all slots from the start.
 
-        Hosts that appear after a job's first updates are limited until one of their uploads was verified. Slots that
-        grow made nearly all hosts late joiners: 351 uploads of 60 volunteers were refused instead of 36
-        (docs/decisions/144).
+        It is 0 for jobs that create all subtasks of an epoch at once, and for jobs of strangers. There, hosts that
+        appear after the job's first updates are limited until one of their uploads was verified, and slots that grow
+        made nearly all hosts late ones: 351 uploads of 60 volunteers were refused instead of 36 (docs/decisions/144).
         """
         return self.pacing.grows_over if self.pacing.kind == "rolling" and not self.is_for_strangers else 0.0
 
     @property
     def validate_every(self) -> int:
-        """Versions between two evaluations; EVERY_EPOCH: only the end of each epoch is evaluated."""
+        """Number of versions from one evaluation to the next; EVERY_EPOCH: each epoch's last version only."""
         every = self.validate_.every
         return EVERY_EPOCH if every == "epoch" else 1 if every == "update" else int(every)
 
     @property
     def is_for_strangers(self) -> bool:
-        """Whether its clients may be hostile, so that their uploads are bounded."""
+        """Whether clients may be hostile, so that uploads are checked and the effect of each one is bounded."""
         return self.trust.kind == "strangers"
 
     @property
@@ -277,48 +286,61 @@ class Job(Section):
 
     @property
     def needs_bases(self) -> bool:
-        """Whether a fold needs the weights that the client started from for another reason than its rule.
+        """Whether applying an upload needs the weights that its client started from, even if the update rule does not.
 
-        Strangers' steps are measured from these weights.
+        Two things need them: codecs that send the change only, and jobs of strangers, which measure the length of each
+        step.
         """
         return self.transport.needs_bases or self.is_for_strangers
 
     @property
     def may_run_code(self) -> bool:
-        """Whether trusted machines run code of the job's own."""
+        """Whether workers may run Python code of the job; never in a job of strangers."""
         return self.model.code is not None and not self.is_for_strangers
 
     @property
     def verifies(self) -> bool:
-        """Whether the server retrains uploads to verify them."""
+        """Whether the server retrains a sample of the uploads to verify them; only in jobs of strangers."""
         return self.is_for_strangers and self.trust.verify > 0
 
     def trusting(self, trust: Trust) -> Self:
-        """Return the job with `trust: auto` replaced by a kind of trust."""
+        """Return a copy of the job with `trust: auto` replaced by `trust`; with another kind the job itself."""
         if self.trust.kind != "auto":
             return self
         return self.model_copy(update={"trust": self.trust.model_copy(update={"kind": trust})})
 
     def to_plain_values(self) -> dict[str, Any]:
-        """Return the whole job, defaults and preset filled in, as the plain values of a job file."""
+        """Return the job as the values of a job file (texts, numbers, lists, mappings), with all defaults written out.
+
+        Keys without a value are left out.
+        """
         values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        # `concentration` is refused there when it is given, and `to_plain_values` must be read back.
+        # A job file with `split: iid` and `concentration` is refused, and these values must be readable as a job file.
         if self.data.split == "iid":
             del values["data"]["concentration"]
         return values
 
     def to_yaml(self) -> str:
-        """Return `to_plain_values` as the text of a job file, which `load_job` reads back as an equal job."""
+        """Return the job as the text of a job file, which `load_frozen_job` reads back as an equal job."""
         return as_yaml(self.to_plain_values())
 
 
 def as_yaml(values: Any, **form: Any) -> str:
-    """Return plain values as YAML; `form` are arguments of yaml.dump."""
+    """Return values of a job file as YAML text, with keys in their given order.
+
+    Args:
+        values: Texts, numbers, lists and mappings.
+        form: Further arguments of yaml.dump, which win over ours.
+    """
     return str(yaml.dump(values, Dumper=YamlDumper, sort_keys=False, **{"width": 110, **form}))
 
 
 def job_of(values: Mapping[str, Any], origin: str) -> Job:
-    """Check plain values as a job file's content.
+    """Return the job of values that come from no file, such as a request; paths in them are not checked.
+
+    Args:
+        values: Key → value, as in a job file.
+        origin: Where they come from, for error messages.
 
     Raises:
         JobError: They are no valid job.
@@ -327,25 +349,32 @@ def job_of(values: Mapping[str, Any], origin: str) -> Job:
 
 
 def load_job(path: Path, overrides: Sequence[str] = (), slots: int | None = None) -> Job:
-    """Read and check a job file, and fetch remote data.
+    """Read and check a job file, download remote data, and choose the shards and batch size that the file leaves open.
 
     Args:
         path: The file.
         overrides: Keys to replace, such as `"stop.epochs=2"`.
-        slots: Slots that it is cut for; None for the workers of this machine.
+        slots: Subtasks trained at the same time, by which the shards are chosen; None: the workers of this machine.
 
     Raises:
-        JobError, DataError, FileUnavailable, RunFolderError, PluginError: It cannot be used.
+        JobError: The file is no valid job.
+        DataError, FileUnavailable, RunFolderError: Remote data cannot be fetched or stored.
+        PluginError: An installed package with a part of the job is broken.
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
-    # Last, when everything that the cut depends on is known. The run's own job file then contains the numbers.
+    # The numbers are chosen last, because they depend on the data and on all other keys. The run's own job file then
+    # contains them.
     data, training = fit_to_slots(job.data, job.training, job.stop.epochs, slots or job.workers)
     return job.model_copy(update={"data": data, "training": training})
 
 
 def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read a file of `save_job`, with some keys replaced, without checking that files it names exist.
+    """Read a file that `save_job` wrote. Files that it names need not exist, and no data are downloaded.
+
+    Args:
+        path: The file.
+        overrides: Keys to replace, such as `"stop.epochs=2"`.
 
     Raises:
         JobError: It is no valid job.
@@ -354,7 +383,7 @@ def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:
 
 
 def save_job(job: Job, path: Path) -> None:
-    """Write the job as a whole.
+    """Write the job to a file atomically, with all defaults, so that `load_frozen_job` reads an equal job.
 
     Raises:
         JobError: It cannot be written.

@@ -45,7 +45,7 @@ class StopSettings(Section):
     """Epochs without improvement after which the job ends."""
 
     def problems(self, data: DataSettings, training: TrainingSettings) -> Iterator[Problem]:
-        """Yield problems with the task and its metrics."""
+        """Yield the mistakes of this section that depend on the data's task and the measured metrics."""
         known, name = measured_names(data, training), self._name(data, training)
         if name not in known:
             near = nearest(name, ["val_loss", *known[1:]])
@@ -64,16 +64,17 @@ class StopSettings(Section):
             if self.monitor is None:
                 message = f"{data.task} has no accuracy; remove it, or use target, epochs or patience"
             yield Problem(("target_accuracy",), message)
-        # A percentage where a fraction is expected: the job would never reach it.
+        # A target above 1, such as 95 for 95 %, would never be reached by a measure that is at most 1.
         elif self.target is not None and self.target > 1 and any(part in name for part in _AT_MOST_ONE):
             yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
 
     def monitor_for(self, data: DataSettings, training: TrainingSettings) -> Monitor:
-        """Return the measure by which the job is judged."""
+        """Return the measure by which the job is judged, with its direction and whether it may be negative."""
         name = self._name(data, training)
         mode = self.mode or direction(name) or MIN
         measured = metric_name(training.loss) if name == LOSS else name
-        # A user's own measure may be anything. Code that compares ratios of it must not assume that it is positive.
+        # A measure whose name is unknown may be negative, so code that compares ratios must not assume that it is
+        # positive.
         is_signed = any(part in measured for part in _SIGNED) or direction(name) != MIN
         return Monitor(name, mode, is_signed=mode == MIN and is_signed)
 
@@ -87,7 +88,7 @@ class StopSettings(Section):
 
 
 def measured_names(data: DataSettings, training: TrainingSettings) -> list[str]:
-    """Return the names of all measures on validation data, the loss first."""
+    """Return the names of all measures on validation data, the loss first; with several outputs as `OUTPUT_NAME`."""
     if data.outputs is not None:
         return [LOSS, *(f"{output.name}_{name}" for output in data.outputs for name in _of_output(output))]
     return _measure_names(data.task, training.metrics)
@@ -102,7 +103,7 @@ def _measure_names(task: Task, metrics: Sequence[Named]) -> list[str]:
 
 
 def direction(name: str) -> Mode | None:
-    """Return the better direction of a measure by its name, or None if the name does not tell."""
+    """Return whether a measure should be high (`max`) or low (`min`) by its name; None if the name does not show it."""
     is_low, is_high = (any(part in name for part in parts) for parts in (_LOW, _HIGH))
-    # A name with words of both kinds tells nothing, such as that of a user's own metric.
+    # A name with words of both kinds or of neither, such as that of a user's own metric, does not show the direction.
     return None if is_low == is_high else MIN if is_low else MAX

@@ -19,7 +19,7 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
 ACCUMULATION = "gradient_accumulation_steps"
 """Argument of every Keras optimizer for gradient accumulation."""
-# A limit far above any job, so that a typing error is refused.
+# The limit is far above any job, so that only a typing error is refused.
 MOST_EPOCHS = 1_000_000
 Precision = Literal["float32", "mixed_bfloat16"]
 
@@ -33,7 +33,7 @@ _Rate = kinds.above_zero(also="{peak: …}")
 def _precision(raw: Any) -> Any:
     if raw in ("mixed_float16", "float16"):
         raise ValueError(f"{raw} needs loss scaling, which VCDL does not support; use mixed_bfloat16, which needs none")
-    # Uploads are sums of small changes, which weights with eight significant bits would lose.
+    # Weights in bfloat16 have eight significant bits, which would lose the small changes that uploads consist of.
     if raw == "bfloat16":
         raise ValueError("bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32")
     if not isinstance(raw, str) or raw not in get_args(Precision):
@@ -65,7 +65,7 @@ class LearningRateSettings(Section):
 
 
 def usual_rate(optimizer: Named) -> LearningRateSettings:
-    """Return the default rate of an optimizer, for a job that sets none; its course is that of docs/decisions/144."""
+    """Return the learning rate for a job that sets none: the optimizer's usual peak, falling (docs/decisions/144)."""
     return LearningRateSettings(
         peak=facts_of(optimizer.name).peak, schedule="quadratic", end_factor=0.02, short_job_boost="auto"
     )
@@ -99,10 +99,10 @@ class TrainingSettings(Section):
         return refuse_argument(optimizer, "learning_rate", "belongs in training > learning_rate; move it there")
 
     def masking(self) -> Self:
-        """Return the settings with a loss that ignores masked labels.
+        """Return a copy whose loss ignores masked labels (Keras' argument `ignore_class`).
 
         Raises:
-            ProblemsError: The loss cannot ignore labels.
+            ProblemsError: The loss has no such argument, or the job file gives it another value.
         """
         if self.loss.name != MASKABLE_LOSS or self.loss.arguments.get("ignore_class", MASKED) != MASKED:
             message = f"data > mask works with {MASKABLE_LOSS}, and sets its ignore_class itself; remove one of the two"
@@ -114,7 +114,7 @@ class TrainingSettings(Section):
     def batches_a_step(self) -> int:
         """Number of batches whose gradients the optimizer accumulates for a step."""
         batches = self.optimizer.arguments.get(ACCUMULATION)
-        # A wrong value is refused later, with Keras' own message.
+        # A wrong value counts as 1 here, because Keras refuses it later with its own message.
         return batches if isinstance(batches, int) and batches > 0 else 1
 
     @property
@@ -125,22 +125,27 @@ class TrainingSettings(Section):
 
     @property
     def tries_rates(self) -> bool:
-        """Whether a trial chooses how far the job's rate may be raised."""
+        """Whether learning rates are tried before the job, to choose how far a short job's rate is raised."""
         rate = self.learning_rate
         return isinstance(rate, LearningRateSettings) and rate.short_job_boost == "auto"
 
     @property
     def passes(self) -> int:
-        """Passes over its shard from which on a subtask counts as whole: one where it ends by time."""
+        """Number of passes over its shard after which a subtask counts as whole: 1 if `target_s` ends it by time."""
         return self.local_epochs if self.target_s is None else 1
 
     @property
     def most_counted(self) -> int:
-        """The highest weight of a subtask, in whole subtasks."""
+        """The most whole subtasks for which one upload can count: above 1 only if `target_s` ends subtasks by time."""
         return self.local_epochs // self.passes
 
     def steps(self, shard_samples: Sequence[int], epochs: int) -> int:
-        """Return the number of optimizer steps of a job with shards of these sizes."""
+        """Return the number of optimizer steps in all subtasks of a job.
+
+        Args:
+            shard_samples: Number of samples of each shard.
+            epochs: The job's epochs.
+        """
         batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.passes
         return epochs * (batches // self.batches_a_step)
 
@@ -161,6 +166,6 @@ class TrainingSettings(Section):
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """Return the settings as clients receive them, with `rate` times the peak learning rate."""
-        # By name, so that a new setting of the wire is sent as soon as the section has it.
+        # The fields are copied by name, so that a new field of Training is sent as soon as this section has it.
         own = {name: getattr(self, name) for name in Training.__dataclass_fields__ if name in type(self).model_fields}
         return Training(**{**own, "learning_rate": self.peak_rate * rate, "normalisation": normalisation})

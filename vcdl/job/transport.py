@@ -81,6 +81,7 @@ def _codec(raw: Any, known: Mapping[str, type[Section]]) -> Named:
     value = parse_named(raw)
     if value.name not in known:
         raise kinds.expected_one_of(tuple(known), value.name)
-    # With all defaults, which both ends need to agree on.
+    # The defaults of all arguments are written out, because server and client may have versions with different
+    # defaults.
     arguments = read_section(known[value.name], value.arguments)
     return Named(value.name, arguments.model_dump(mode="json"))

@@ -28,7 +28,7 @@ class TrustSettings(Section):
     @classmethod
     def _forgets_redundancy(cls, raw: Any) -> Any:
         """Drop `redundancy: 0`, which runs from before December 2026 contain."""
-        # Any other value requested a feature that was removed, and is refused as an unknown key.
+        # Another value than 0 asked for a feature that was removed. It is left in place and refused as an unknown key.
         if isinstance(raw, Mapping) and raw.get("redundancy") == 0:
             return {key: value for key, value in raw.items() if key != "redundancy"}
         return raw

@@ -25,7 +25,13 @@ UPDATE = one_of_sections("rule", RULES, default=DEFAULT, cure=RULES.how_to_add)
 
 
 def fitting(update: Rule, optimizer: str, data: DataSettings | None = None) -> Rule:
-    """Return the rule; the default rule without a damping gets the one that suits optimizer and shards."""
+    """Return the rule, with a damping that suits optimizer and shards if it is the default rule and the job sets none.
+
+    Args:
+        update: The rule of the job file.
+        optimizer: The optimizer's name.
+        data: The section `data`; None: it was refused, and shards with all classes are assumed.
+    """
     is_sorted = data is not None and data.split == "dirichlet" and data.concentration <= _SORTED
     damping = _SORTED_DAMPING if is_sorted else facts_of(optimizer).staleness_damping
     if damping is None or update.rule != DEFAULT or "staleness_damping" in update.model_fields_set:

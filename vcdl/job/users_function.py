@@ -13,7 +13,9 @@ from vcdl.errors import VcdlError
 
 @contextmanager
 def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) -> Iterator[Callable[..., Any]]:
-    """Yield the function of `module:function`, which may import from `folder` inside the block.
+    """Import a user's `module:function` and yield the function. Code in the block may import modules of `folder`.
+
+    Afterwards the modules that lie in `folder` are forgotten, as another job may have modules of the same names.
 
     Args:
         name: `module:function`.
@@ -25,7 +27,7 @@ def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) 
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            # The module exists, and something that it imports does not: the user needs to see where.
+            # If the module exists and one of its own imports is missing, the user needs to see the line of that import.
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise user_code_error(name, error, error_kind) from error
             where = f"in {folder} or " if folder else ""
@@ -39,8 +41,16 @@ def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) 
 
 
 def user_code_error(name: str, error: BaseException, error_kind: type[VcdlError]) -> VcdlError:
-    """Return the error for an exception in a user's code, with its innermost frame outside Python, packages, VCDL."""
-    # The innermost frame of the user's own code is where the fault is, whatever library raised.
+    """Return an error that names the place in the user's code where an exception was raised.
+
+    The place is the innermost frame that is neither in Python, nor in an installed package, nor in VCDL.
+
+    Args:
+        name: `module:function`, which is named if no such frame exists.
+        error: The exception.
+        error_kind: The class of the returned error.
+    """
+    # Libraries often raise for a mistake in the user's code, so frames outside that code are skipped.
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
     if isinstance(error, SyntaxError) and error.filename:
@@ -58,14 +68,18 @@ def _is_users(filename: str) -> bool:
 
 @contextmanager
 def _importable(module_name: str, folder: Path | None) -> Iterator[None]:
-    """Put `folder` first on the module path; its modules are imported anew and forgotten, as jobs may share names."""
+    """Put `folder` first on the module path for the block, and forget the modules imported from it afterwards.
+
+    Modules with the name of `module_name`'s package are dropped before, as another job may have one of the same name.
+    """
     if folder is None:
         yield
         return
     path, modules = list(sys.path), dict(sys.modules)
     top = module_name.partition(".")[0]
     if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
-        # A module of this name from another job is still imported.
+        # A module of the same name from another job may still be imported, and Python would return it instead of this
+        # job's.
         for name in [name for name in modules if name.partition(".")[0] == top]:
             del sys.modules[name]
     sys.path.insert(0, str(folder))

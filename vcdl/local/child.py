@@ -1,4 +1,7 @@
-"""A child process of a local run, an evaluator or a parameter server: restarted when it dies, ended with its parent."""
+"""Run the child processes of a local run, which are an evaluator and parameter servers, and restart those that die.
+
+A child ends when its parent does.
+"""
 
 import contextlib
 import os
@@ -27,7 +30,12 @@ Log = Callable[[str], None]
 
 
 class ChildProcess:
-    """Keeps `python -m MODULE RUN_FOLDER` running; the module must call `child_main`."""
+    """Keeps `python -m MODULE RUN_FOLDER` running; the module must call `child_main`.
+
+    The child starts at once, and its output goes to workers.log. `watch`, called regularly, restarts a child that has
+    died: immediately after the first three deaths in a row, later after growing waits. After more than
+    `_DEATHS_ALLOWED` deaths in a row `is_hopeless` becomes true, and the caller decides whether that ends the run.
+    """
 
     def __init__(self, module: str, folder: RunFolder) -> None:
         self._module = module
@@ -46,10 +54,12 @@ class ChildProcess:
         return self._process.pid
 
     def watch(self, worked: bool) -> bool:
-        """Restart the child if it died, after a growing wait if it dies often; return whether it has just died.
+        """Restart the child if it is dead and a start is due, and return whether it has died since the last call.
+
+        A start that fails counts as a death.
 
         Args:
-            worked: Whether it has done work since the last call.
+            worked: Whether it has done work since the last call, which ends the series of deaths.
         """
         if worked:
             self.try_anew()
@@ -62,24 +72,24 @@ class ChildProcess:
         return died
 
     def try_anew(self) -> None:
-        """Forget the deaths so far, so that a dead child is restarted immediately, and may die as often again."""
+        """Set the number of deaths in a row to 0, so that the next `watch` restarts a dead child without a wait."""
         self.deaths = 0
         self._starts.record_success()
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it died too often in a row to be restarted."""
+        """Whether it died more often in a row than a child may; `watch` would still restart it."""
         return self.deaths > _DEATHS_ALLOWED
 
     def hopeless(self) -> GridError:
-        """Return the error for a child that died too often."""
+        """Return the error for the user about a child that died too often, with its last cause of death."""
         return GridError(
             f"{self._module} died {self.deaths} times in a row, the last time: {self.death}; "
             f"{self._folder.workers_log} says why. Fix the cause, then `vcdl resume` continues"
         )
 
     def close(self) -> None:
-        """Kill the child."""
+        """Kill the child, wait for its end, and close the pipe to it."""
         self._process.kill()
         self._process.wait()
         self._process.stdin.close()  # type: ignore[union-attr]
@@ -87,8 +97,8 @@ class ChildProcess:
     def _has_died(self) -> bool:
         status = self._process.poll()
         if status is None:
-            # Read while the child lives, because /proc has no peak of a dead one. The peak explains a kill for lack of
-            # memory.
+            # The peak of memory explains a kill for lack of memory. It is read while the child lives, because /proc has
+            # none of a dead process.
             self._peak_bytes = peak_bytes_of(self.pid) or self._peak_bytes
             return False
         self._process.stdin.close()  # type: ignore[union-attr]
@@ -98,7 +108,7 @@ class ChildProcess:
         return True
 
     def _reason(self) -> str:
-        """Return the last line that the child left in workers.log, without its name, or ""."""
+        """Return the child's last line in workers.log since its start, without its name; "": it wrote none."""
         name = self._module.rpartition(".")[2]
         with contextlib.suppress(OSError), self._folder.workers_log.open(errors="replace") as log:
             log.seek(self._log_begin)
@@ -121,11 +131,11 @@ class ChildProcess:
 
 
 def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
-    """Run the child `python -m MODULE RUN_FOLDER` until its parent ends, and return the exit code.
+    """Run `act` in the child `python -m MODULE RUN_FOLDER` and return the exit code; the process exits with its parent.
 
     Args:
         name: The name in front of the lines that `act` logs.
-        act: The work of the child; it may raise VcdlError.
+        act: The work of the child, called with the run's folder and the log; it may raise VcdlError.
     """
     when_parent_ends(lambda: os._exit(0))
     log = _log_lines(name)
@@ -133,12 +143,12 @@ def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
 
 
 def run_child(act: Callable[[], object], log: Log) -> int:
-    """Do a child's work, and return its exit code.
+    """Call `act` and return the exit code of the process: 0, that of its VcdlError, or that of a lack of memory.
 
-    A VcdlError or a lack of memory is logged as one line.
+    Such an error is logged as one line. Others are raised, as they are bugs.
 
     Args:
-        act: The work.
+        act: The work of the child.
         log: Writes a line to the log.
     """
     try:

@@ -1,4 +1,7 @@
-"""`python -m vcdl.local.evaluator RUN_FOLDER`: evaluate until standard input is closed; may be killed any time."""
+"""Evaluate a run's versions, as `python -m vcdl.local.evaluator RUN_FOLDER`, until standard input is closed.
+
+It may be killed at any moment: an evaluation that was not recorded is repeated.
+"""
 
 import sys
 import time

@@ -12,7 +12,11 @@ from vcdl.run.staging import Staged, Uploaded
 
 
 class FolderGrid(DrivenGrid):
-    """A grid whose clients' updates this process moves into the folder of uploads."""
+    """The base class of grids whose updates this process moves into the run's folder `uploads`.
+
+    A submitted workunit waits, is at a client, or has an upload or another outcome, until `done` removes it. After a
+    kill the uploads are found in the folder again; workunits without one are submitted again by the loop.
+    """
 
     def __init__(self, folder: RunFolder, *, hands_out_uploads: bool) -> None:
         """Create a grid over a run's folder.
@@ -25,7 +29,8 @@ class FolderGrid(DrivenGrid):
         self._folder = folder
         self._hands_out_uploads = hands_out_uploads
         self._known: dict[str, Staged | None] = {}
-        """The files of each workunit that is not done, by name; None: an earlier process submitted it."""
+        """Name of each workunit that is not done → its files; None: only its upload is known, from an earlier
+        process."""
         self._waiting: deque[str] = deque()
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
@@ -39,7 +44,8 @@ class FolderGrid(DrivenGrid):
             name = item.workunit.name
             if name not in self._known:
                 self._waiting.append(name)
-            # A workunit that an earlier process handed out is known by its name alone. Its files arrive with this call.
+            # Of a workunit whose upload an earlier process left, only the name is known until this call brings its
+            # files.
             if self._known.get(name) is None and name not in self._outcomes:
                 self._known[name] = item
 
@@ -59,7 +65,8 @@ class FolderGrid(DrivenGrid):
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
         if self._hands_out_uploads:
             return set()
-        # A workunit in none of these places must have its upload in the folder, or somebody has deleted the upload.
+        # A workunit that neither waits, nor is at a client, nor has another outcome, must have its upload in the
+        # folder. If it has none, the upload was applied or somebody has deleted it.
         elsewhere = {*self._waiting, *self._outcomes, *self._at_clients()}
         uploaded = {workunit for workunit in workunits if workunit in self._known and workunit not in elsewhere}
         return uploaded - {path.stem for path in self._folder.waiting_uploads()} if uploaded else uploaded
@@ -69,8 +76,8 @@ class FolderGrid(DrivenGrid):
             self._outcomes[workunit] = GaveUp(workunit, f"its upload was deleted from {self._folder.uploads}")
 
     def _take_up_uploads(self) -> None:
-        """Queue the uploads that an earlier process left, the oldest first."""
-        # In order of arrival, because an upload gets staler the longer it waits.
+        """Make the uploads that an earlier process left in the folder outcomes of this grid, the oldest first."""
+        # They are taken in order of arrival, because an upload gets staler the longer it waits.
         for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.lstat().st_mtime_ns):
             self._known[upload.stem] = None
             self._has_come(Uploaded(upload.stem, upload, upload.lstat().st_size))

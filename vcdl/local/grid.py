@@ -30,7 +30,7 @@ from vcdl.wire.workunit import OUTPUT_FILE
 _START_ATTEMPTS = 10
 """Workers that die in a row before one is ready, after which the run ends: so many deaths are no accident."""
 _QUIT_TIMEOUT_S = 20.0
-"""Seconds in which a worker must write its checkpoint, enough for the largest models; a slower one is killed."""
+"""Seconds in which all workers must write their checkpoints, enough for the largest models; slower ones are killed."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,11 @@ class LocalSettings:
 
 
 class LocalGrid(FolderGrid):
-    """Worker processes of this machine. Used by one thread; `close` leaves no process behind."""
+    """A grid of worker processes on this machine, for use by one thread.
+
+    A worker that dies or exceeds the time limit is replaced, and its subtask fails with the cause as outcome. `close`
+    kills all workers. After a kill of this process, a new grid over the same folder continues from slots and uploads.
+    """
 
     def __init__(self, folder: RunFolder, settings: LocalSettings) -> None:
         super().__init__(folder, hands_out_uploads=settings.hands_out_uploads)
@@ -108,7 +112,7 @@ class LocalGrid(FolderGrid):
         for key, _ in self._selector.select(timeout_s):
             self._listen_to(key.data)
         now_s = time.monotonic()  # it stops while the machine sleeps, as the workers do
-        # A copy, as `_replace` changes the list.
+        # The loop runs over a copy, as `_replace` changes the list.
         for worker in list(self._workers):
             if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
                 self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
@@ -126,7 +130,10 @@ class LocalGrid(FolderGrid):
         ]
 
     def pause(self) -> None:
-        """Let every worker write a checkpoint and stop; the next session continues from there."""
+        """Drop the queue and let each worker write a checkpoint and quit, for at most `_QUIT_TIMEOUT_S` seconds.
+
+        The slots stay, and the next session continues from the checkpoints. `close` kills workers that are slower.
+        """
         self._waiting.clear()
         for worker in self._workers:
             worker.send(do="quit")
@@ -198,7 +205,14 @@ class LocalGrid(FolderGrid):
             self._slots.remove(workunit)
 
     def _postpone(self, workunit: str, error: OSError) -> None:
-        """Queue a workunit again with its slot unchanged, until there is room on the disk."""
+        """Put a workunit whose disk was full back at the front of the queue, and hand out no workunit for a while.
+
+        Its slot stays, so that its update or checkpoint is used later.
+
+        Args:
+            workunit: Its name.
+            error: The error of the full disk.
+        """
         self._waiting.appendleft(workunit)
         self._hold_back(folder_error(self._folder.path, error))
 
@@ -232,7 +246,8 @@ class LocalGrid(FolderGrid):
         status = self._remove(worker)
         if not worker.ready:
             self._deaths_at_start += 1
-            # A worker that was never ready did not die of its subtask: Keras, the driver or the memory is at fault.
+            # A worker that dies before it is ready has no subtask yet: Keras, the driver or the memory is at fault, and
+            # a new worker would die too.
             if self._deaths_at_start >= _START_ATTEMPTS:
                 raise GridError(
                     f"{_START_ATTEMPTS} worker processes died before they were ready "
@@ -242,7 +257,7 @@ class LocalGrid(FolderGrid):
         self._start_worker()
 
     def _remove(self, worker: WorkerProcess) -> int:
-        """Stop a worker, and return its exit status."""
+        """Kill a worker, remove it from the grid, and return its exit status, negative for a signal."""
         self._selector.unregister(worker)
         self._workers.remove(worker)
         self._delivered.pop(worker.name, None)
@@ -268,7 +283,9 @@ class LocalGrid(FolderGrid):
                 self._waiting.popleft()
 
     def _slot_for(self, staged: Staged) -> Path:
-        """Return the slot with a workunit's files.
+        """Prepare a workunit's slot with its files and return its path; after a full disk, check for room first.
+
+        Success ends the shortage.
 
         Raises:
             RunFolderFull: The disk is full.
@@ -285,7 +302,14 @@ class LocalGrid(FolderGrid):
         self._looks_for_room.record_failure(full)
 
     def _bytes_down(self, worker: str, staged: Staged) -> int:
-        """Return the bytes a client would download: params, description, and the sticky files that it lacks."""
+        """Return the bytes that a BOINC client would download for a workunit, and record its sticky files as delivered.
+
+        They are params, description, and the sticky files that were not delivered to this worker before.
+
+        Args:
+            worker: The worker's name.
+            staged: The workunit's files.
+        """
         have = self._delivered.setdefault(worker, set())
         new = staged.sticky - have
         have |= new

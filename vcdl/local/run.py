@@ -36,7 +36,15 @@ afterwards. A message ends the wait immediately."""
 
 @contextmanager
 def warm_workers_for(job: Job, kind: RunKind) -> Iterator[None]:
-    """Import Keras, and fork a child for each worker and the evaluator; before any thread or display starts."""
+    """Import Keras and fork warm workers, one for each worker and the evaluator; after the block, end the unused ones.
+
+    It must be called before any thread starts, such as that of a display, because a process with threads cannot fork
+    safely.
+
+    Args:
+        job: The job.
+        kind: The kind of run; some kinds have no workers of this machine.
+    """
     fork_warm_workers((local_settings(job).workers if kind.has_workers else 0) + 1)
     try:
         yield
@@ -45,7 +53,7 @@ def warm_workers_for(job: Job, kind: RunKind) -> Iterator[None]:
 
 
 def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:
-    """Run the job of a folder with workers of this machine, as `run_over` does."""
+    """Run the job of a folder with worker processes of this machine until it ends or is paused (see `run_over`)."""
     return run_over(folder, observer, lambda folder, job: LocalGrid(folder, local_settings(job)))
 
 
@@ -55,13 +63,15 @@ def run_over(
     open_grid: Callable[[RunFolder, Job], DrivenGrid],
     publishing: Publishing | None = None,
 ) -> StopReason | None:
-    """Run the job of a folder over a grid until it ends. The caller holds the folder's RunLock.
+    """Run the job of a folder over a grid until it ends or is interrupted. The caller must hold the folder's RunLock.
+
+    Leftovers of a killed run are removed first, and foreign files among the uploads are moved to `quarantine`.
 
     Args:
         folder: The run's folder.
         observer: Called for each event.
         open_grid: Opens the grid.
-        publishing: How the newest weights are offered to clients.
+        publishing: How the newest weights are offered to clients; None: they are not.
 
     Returns:
         Why it ended, or None if it was interrupted.
@@ -74,7 +84,7 @@ def run_over(
         Run.open(folder).store_settings()  # another store than the run's is refused before anything starts
     folder.create()
     folder.stop_request.unlink(missing_ok=True)
-    # The caller holds the run's lock, so no other process of this run writes here: each temporary file is a leftover.
+    # The caller holds the run's lock, so no other process writes here, and each temporary file is a leftover.
     sweep(folder.path, below=True)
     quarantine_orphans(folder)
     with ExitStack() as closing:
@@ -89,7 +99,10 @@ def run_over(
 
 
 class _DrivenRun:
-    """The loop over a grid, with the children that share its work."""
+    """Drives a loop over a grid, and keeps the evaluator and the parameter servers running meanwhile.
+
+    Signals and a stop request are noted and pause the run at the next step. All children end with `closing`.
+    """
 
     def __init__(self, loop: Loop, grid: DrivenGrid, observer: RunObserver, closing: ExitStack) -> None:
         folder = loop.run.folder
@@ -99,14 +112,17 @@ class _DrivenRun:
         self._stop_request = folder.stop_request
         self._interrupted: str | None = None
         self._is_trained = False
-        """Whether only evaluations are left."""
+        """Whether no workunit is open, so that only evaluations are left and a dying evaluator ends the run."""
         self._evaluator = ChildProcess("vcdl.local.evaluator", folder)
         closing.callback(self._evaluator.close)
         self._servers = ServerPool(folder, loop.run.job.grid.servers)
         closing.callback(self._servers.close)
 
     def drive(self) -> StopReason | None:
-        """Run the loop to the job's end and return its reason; None when the run is interrupted."""
+        """Run the loop to the job's end and return the reason; None: the run was interrupted and can be resumed.
+
+        At the end the servers are stopped and the job's weights are deleted from the store.
+        """
         loop = self._loop
         with self._signals_noted():
             if loop.start_or_resume():
@@ -134,8 +150,8 @@ class _DrivenRun:
 
     def _step(self) -> None:
         coordinator = self._loop.coordinator
-        # Read before the journal: a server first writes its row and then removes the upload. If the journal were read
-        # first, an upload that was applied in between would look deleted.
+        # The folder is read before the journal, because a server first writes its row and then removes the upload. In
+        # the other order, an upload that was applied in between would look deleted.
         missing = self._grid.missing_uploads(coordinator.history.open)
         new = self._loop.step()  # reads the journal
         self._grid.lose(missing & coordinator.history.open.keys())
@@ -146,10 +162,16 @@ class _DrivenRun:
             self._servers.close()
 
     def _watch_evaluator(self, new: Sequence[Recorded]) -> None:
-        """Restart the evaluator if it died; once only evaluations are left, give up an evaluator that keeps dying.
+        """Restart a dead evaluator, and record its death in the journal.
+
+        While subtasks are open, an evaluator that keeps dying does not end the run. Once only evaluations are left, it
+        does.
+
+        Args:
+            new: Events since the last call; an evaluation among them shows that the evaluator works.
 
         Raises:
-            GridError, JournalError: It died too often, or the journal cannot be read.
+            GridError, JournalError: It died too often, or the journal cannot be written.
         """
         died = self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
         if died:
@@ -170,7 +192,10 @@ class _DrivenRun:
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """Make Ctrl-C, SIGTERM and SIGHUP pause the run; a second one of them ends it immediately."""
+        """Let Ctrl-C, SIGTERM and SIGHUP pause the run during the block; a second one raises KeyboardInterrupt.
+
+        The earlier handlers are restored at the end.
+        """
 
         def note(number: int, _frame: FrameType | None) -> None:
             if self._interrupted is not None:
@@ -187,7 +212,7 @@ class _DrivenRun:
 
 
 def local_settings(job: Job) -> LocalSettings:
-    """Return the grid settings of a job."""
+    """Return the settings of the local grid for a job; `queue_ahead: auto` is 0 here."""
     return LocalSettings(
         workers=job.workers,
         threads=job.grid.threads,

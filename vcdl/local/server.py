@@ -1,6 +1,7 @@
-"""`python -m vcdl.local.server RUN_FOLDER`: apply the folder's uploads until standard input is closed.
+"""Run a parameter server, `python -m vcdl.local.server RUN_FOLDER`, until standard input is closed.
 
-It may be killed at any moment, and waits while the store is unreachable or the disk is full.
+It applies the uploads in the run's folder, and may be killed at any moment. While the store is unreachable or the disk
+is full, it waits.
 """
 
 import sys

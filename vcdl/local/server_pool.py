@@ -1,4 +1,4 @@
-"""The parameter servers of a local run, where the job asks for separate processes."""
+"""Keep the parameter servers of a local run running, where the job has more than one."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,10 @@ _MODULE = "vcdl.local.server"
 
 
 class ServerPool:
-    """Starts servers and keeps them running; any of them may be killed, because servers have no state of their own."""
+    """Starts the parameter servers as child processes and restarts those that die.
+
+    Any of them may be killed at any moment, because servers have no state of their own.
+    """
 
     def __init__(self, folder: RunFolder, servers: int) -> None:
         """Create an empty pool.
@@ -24,7 +27,7 @@ class ServerPool:
         self._servers: list[ChildProcess] = []
 
     def keep_running(self, new: Sequence[Recorded], *, is_needed: bool = True) -> None:
-        """Start the servers, and restart those that died.
+        """Start missing servers and restart those that died; called at each step of the run.
 
         Args:
             new: Events since the last call.
@@ -37,7 +40,8 @@ class ServerPool:
             self._servers.append(ChildProcess(_MODULE, self._folder))
         worked = any(isinstance(recorded.event, UpdateApplied) for recorded in new)
         for server in self._servers:
-            # Without expected updates a dead server does no harm, and must not end a run that only evaluates.
+            # If no update is expected and no upload waits, a dead server does no harm, and must not end a run that only
+            # evaluates.
             if not (is_needed or self._folder.waiting_uploads()):
                 server.try_anew()
                 continue
@@ -46,7 +50,7 @@ class ServerPool:
                 raise server.hopeless()
 
     def close(self) -> None:
-        """End all servers."""
+        """Kill all servers and wait for their ends; `keep_running` would start new ones."""
         for server in self._servers:
             server.close()
         self._servers.clear()

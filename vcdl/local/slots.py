@@ -15,7 +15,7 @@ from vcdl.wire.workunit import OUTPUT_FILE
 
 @dataclass(frozen=True)
 class SlotFolders:
-    """The slots of one run."""
+    """The folders `slots/<workunit>/` of a run, each with the input files and later the checkpoint of a workunit."""
 
     folder: RunFolder
 
@@ -23,7 +23,7 @@ class SlotFolders:
         return self.folder.slots / workunit
 
     def prepare(self, staged: Staged) -> Path:
-        """Make the slot of a workunit; an existing one may contain a checkpoint.
+        """Create the slot of a workunit with its input files, and return its path; an existing checkpoint stays.
 
         Raises:
             RunFolderError: A file cannot be written. The call may be repeated.
@@ -39,7 +39,7 @@ class SlotFolders:
         return slot
 
     def check_room(self, staged: Staged) -> None:
-        """Check that an update of a workunit fits on the disk.
+        """Check that the disk has room for the update of a workunit, by allocating a temporary file of its size.
 
         Raises:
             RunFolderFull: It does not.
@@ -53,7 +53,11 @@ class SlotFolders:
             probe.unlink(missing_ok=True)
 
     def take_over(self, workunit: str, worker: str) -> Uploaded:
-        """Move a worker's update to the uploads.
+        """Move the update in a slot to the run's uploads, and return it with its size, worker and time of arrival.
+
+        Args:
+            workunit: The name of the workunit.
+            worker: The name of the worker that trained it.
 
         Raises:
             OSError: It is missing or cannot be moved.
@@ -69,7 +73,7 @@ class SlotFolders:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link or copy a file into a slot, unless it is there."""
+    """Make a hard link to a file in a slot, or a copy where links are impossible; do nothing if it exists."""
     try:
         os.link(source, target)
     except FileExistsError:

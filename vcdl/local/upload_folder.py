@@ -22,15 +22,23 @@ _CLAIMED_AT_ONCE = 8
 
 
 class UploadFolder(Results):
-    """One server's view of the uploads of a run."""
+    """The uploads of a run, claimed by one parameter server.
+
+    Each claimed upload is locked until `done`, so that no other server applies it too. If the server is killed, the
+    kernel releases its locks, and another server claims the uploads.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._claimed: dict[str, FileLock] = {}
-        """The locks held, by workunit."""
+        """Name of a claimed workunit → the lock on its upload."""
 
     def claim(self) -> list[Uploaded]:
-        """Claim the oldest uploads that no other server has claimed; return all claimed ones that are not `done`."""
+        """Lock the oldest uploads that no other server has locked; return all that this server holds, at most eight.
+
+        Uploads of earlier calls are returned again until `done`. A file that is no upload is moved to the folder
+        `quarantine`.
+        """
         claimed: list[Uploaded] = []
         for path in _by_age(self._folder.waiting_uploads()):
             if len(claimed) == _CLAIMED_AT_ONCE:
@@ -43,7 +51,7 @@ class UploadFolder(Results):
         return claimed
 
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Conclude an applied upload: delete its file, or keep it for a store that may lose its data.
+        """Delete the file of an upload that is applied or refused, or keep it in a run that keeps uploads; unlock it.
 
         Args:
             workunit: The workunit.

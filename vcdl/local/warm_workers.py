@@ -43,22 +43,26 @@ class Child(Protocol):
 
 
 def one_thread() -> None:
-    """Keep NumPy from starting threads at its import, so that the process can fork; Keras and TensorFlow start none."""
+    """Set OPENBLAS_NUM_THREADS, unless set, so that importing NumPy starts no threads and this process can fork safely.
+
+    Keras and TensorFlow start none at their import.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def fork_warm_workers(count: int) -> None:
-    """Import Keras, and fork children from this process if that is safe.
+    """Import Keras, and fork warm workers for `start_module` if that is safe; otherwise fork none.
 
     It must be called before Keras is used.
 
     Args:
-        count: The number of children.
+        count: The number of warm workers.
     """
     from vcdl.client.unneeded import unneeded_hidden
     from vcdl.stores.open import load_client_libraries
 
-    # Before TensorFlow, and in the parent: the children inherit the order in which the TLS libraries were loaded.
+    # Client libraries are loaded before TensorFlow and in the parent, because the children inherit the order in which
+    # the TLS libraries were loaded.
     load_client_libraries()
     with unneeded_hidden():
         import keras
@@ -75,7 +79,7 @@ def fork_warm_workers(count: int) -> None:
 def start_module(
     module: str, *arguments: str, environment: Mapping[str, str], log: Path, answers: bool = False
 ) -> Child:
-    """Start `python -m MODULE ARGUMENTS` in a session of its own.
+    """Run `python -m MODULE ARGUMENTS` in a session of its own: a warm worker if one is left, else a new interpreter.
 
     Args:
         module: The module to run.
@@ -106,7 +110,7 @@ def start_module(
 
 
 def end_warm_workers() -> None:
-    """Stop the warm workers that were not used."""
+    """Kill the warm workers that were not used, and wait for their ends."""
     while _warm:
         worker = _warm.pop()
         worker.kill()
@@ -115,7 +119,7 @@ def end_warm_workers() -> None:
 
 
 class _WarmWorker:
-    """A forked child."""
+    """A warm worker seen from its parent, with the interface of Child: waits for a command until `run`."""
 
     def __init__(self, pid: int, stdin: int, stdout: int) -> None:
         self.pid = pid
@@ -144,7 +148,14 @@ class _WarmWorker:
         return cls(pid, stdin, stdout)
 
     def run(self, command: list[str], environment: Mapping[str, str], log: Path, answers: bool) -> None:
-        """Let the worker run a module. If it has just died, `poll` returns its exit status, as for any child."""
+        """Send the worker its command. If it has just died, `poll` returns its exit status, as for any child.
+
+        Args:
+            command: The module and its arguments.
+            environment: The environment that replaces the inherited one.
+            log: The file for its errors, and for its output unless it answers.
+            answers: Whether the parent reads its output from a pipe.
+        """
         order = {"command": command, "environment": dict(environment), "log": str(log.absolute()), "answers": answers}
         with contextlib.suppress(BrokenPipeError):
             self.stdin.write(json.dumps(order).encode() + b"\n")  # type: ignore[union-attr]
@@ -171,14 +182,21 @@ class _WarmWorker:
             os.kill(self.pid, signal.SIGKILL)
 
     def close_pipes(self) -> None:
-        """Close the pipes to the worker."""
+        """Close the parent's ends of the pipes, which ends a worker that waits for a command."""
         for pipe in (self.stdin, self.stdout):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()  # type: ignore[union-attr]
 
 
 def _live(stdin: int, stdout: int) -> NoReturn:
-    """Run as a warm worker: keep only the parent's memory, wait for a module, run it, and exit."""
+    """Run as a warm worker in the forked child: close inherited files, wait for a command, run it, and exit.
+
+    Without a command, because the parent has closed the pipe or died, it exits with 0.
+
+    Args:
+        stdin: Descriptor of the pipe that becomes standard input.
+        stdout: Descriptor of the pipe that becomes standard output.
+    """
     status = 1
     try:
         gc.freeze()  # collecting the parent's garbage here would close descriptors that have been reused by then
@@ -204,7 +222,7 @@ def _standard_stream(descriptor: int, mode: str) -> Any:
 
 
 def _show(command: list[str]) -> None:
-    """Make ps and pgrep show this command instead of the parent's, cut to the length of the parent's."""
+    """Write a command over this process's own in memory, so that ps and pgrep show it; it is cut to the old length."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
     shown = "\0".join(command).encode()[: end - begin - 1]
     with open("/proc/self/mem", "r+b", buffering=0) as memory:
@@ -213,7 +231,14 @@ def _show(command: list[str]) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str], log: str, answers: bool) -> int:
-    """Run a module as `python -m` does, and return the exit status."""
+    """Run a module as `python -m` does, with log and environment set up, and return the exit status.
+
+    Args:
+        command: The module and its arguments, as `sys.argv`.
+        environment: The environment that replaces the inherited one.
+        log: Path of the file for errors, and for output unless the worker answers.
+        answers: Whether the parent reads the output from the pipe.
+    """
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for descriptor in (_STDERR,) if answers else (_STDOUT, _STDERR):
         os.dup2(file, descriptor)

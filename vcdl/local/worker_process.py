@@ -1,4 +1,4 @@
-"""One worker of the local grid: a process that receives JSON lines over a pipe (vcdl/client/worker.py)."""
+"""Start and command a worker of the local grid, a process that reads JSON lines from a pipe (vcdl/client/worker.py)."""
 
 import contextlib
 import json
@@ -14,7 +14,10 @@ from vcdl.local.warm_workers import Child, start_module
 
 @dataclass
 class WorkerProcess:
-    """A running client and its workunit."""
+    """A worker process, and the workunit that it trains.
+
+    `workunit` is None while it trains none. The grid sets the fields by the worker's messages.
+    """
 
     name: str
     process: Child
@@ -40,7 +43,7 @@ class WorkerProcess:
         """
         environment = {**os.environ, **limit_threads(threads)}
         process = start_module(module, environment=environment, log=log, answers=True)
-        # One thread serves all workers, so a read must never wait for one of them.
+        # The output is read without blocking, as one thread serves all workers and must never wait for one of them.
         os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
         return cls(name, process)
 
@@ -49,17 +52,20 @@ class WorkerProcess:
         return self.process.stdout.fileno()  # type: ignore[union-attr]
 
     def send(self, **command: Any) -> None:
-        """Send a command. If the worker has just died, the command is lost, and `receive` reports the death."""
+        """Send a command as a JSON line.
+
+        If the worker has just died, the command is lost, and `receive` reports the death.
+        """
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(command).encode() + b"\n")  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
     def allow_code(self) -> None:
-        """Permit the worker to run the code that a job contains."""
+        """Permit the worker to run the Python code that the job contains."""
         self.send(do="allow_code")
 
     def train(self, workunit: str, folder: Path, samples: int | None = None) -> None:
-        """Start a workunit.
+        """Let the worker train a workunit, and note it with the start time in the fields.
 
         Args:
             workunit: Its name.
@@ -70,7 +76,10 @@ class WorkerProcess:
         self.send(do="train", folder=str(folder), **({} if samples is None else {"samples": samples}))
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the worker's new messages, and whether it is dead."""
+        """Return the messages that the worker sent since the last call, and whether it is dead (has closed its output).
+
+        It never waits. An incomplete line is kept until the remainder arrives.
+        """
         try:
             data = os.read(self.fileno(), 1 << 16)
         except BlockingIOError:

@@ -1,6 +1,6 @@
-"""Compute the statistics of batch normalisation from samples.
+"""Compute the moving mean and variance of batch normalisation from samples.
 
-Batch normalisation uses them in prediction and not in training, so the server can compute them whenever it needs them.
+These statistics are used in prediction and not in training, so the server can compute them whenever it needs them.
 """
 
 import logging
@@ -23,9 +23,10 @@ _BATCH_SIZE = 128
 
 
 class BatchStatistics:
-    """The layers of a model that normalise by the batch in training, including nested ones.
+    """Computes the statistics of a model's batch normalisation layers, including nested ones.
 
-    Frozen layers are left out, layers of the job's own code, and layers that the model always calls for inference.
+    Frozen layers, layers of the job's own code, and layers that the model always calls for inference keep their
+    statistics.
     """
 
     def __init__(self, model: Any) -> None:
@@ -41,7 +42,10 @@ class BatchStatistics:
         self._are_tried = False
 
     def take(self, x: Array) -> None:
-        """Set the statistics to their mean over batches of `x`; the model is called for inference, without dropout.
+        """Set the statistics in the model to their mean over batches of `x`.
+
+        The model is called for inference, so without dropout, but its batch normalisation uses each batch's statistics.
+        The first call also finds out which layers to leave out.
 
         Args:
             x: Normalised samples, shape (n, …).
@@ -59,14 +63,14 @@ class BatchStatistics:
             layer.set()
 
     def _try(self, x: Any) -> None:
-        """Drop the layers that do not normalise by the batch when the model is called for training.
+        """Drop the layers that the model calls for inference even in training.
 
         All layers are dropped if the model's own code cannot be called.
         """
         import keras
 
         try:
-            # The scope discards what the two calls change: states of random generators, and statistics.
+            # The scope discards everything that the two calls change: states of random generators, and statistics.
             with keras.StatelessScope(), self._measuring():
                 self._model(x, training=False)
                 self._model(x, training=True)
@@ -99,9 +103,9 @@ def _normalises_batches(layer: Any) -> bool:
 
 
 def _pass_of(model: Any) -> Callable[[Any], object]:
-    """Return a function from samples to the model's output.
+    """Return a function that calls the model for inference on samples.
 
-    With TensorFlow it is a graph, which takes 10 to 60 % of the time.
+    With TensorFlow it is a graph, which takes 10 to 60 % of the time of a call without one.
     """
     import keras
 
@@ -114,7 +118,10 @@ def _pass_of(model: Any) -> Callable[[Any], object]:
 
 
 class _Layer:
-    """A layer that normalises by the batch, with the sums of its statistics over all of its calls."""
+    """A batch normalisation layer, whose statistics are summed over all calls between `begin` and `end`.
+
+    Call `begin`, the model, `end` (also after an error), and then `set`.
+    """
 
     def __init__(self, layer: Any) -> None:
         import keras
@@ -130,14 +137,14 @@ class _Layer:
         ]
 
     def begin(self) -> None:
-        """Let the layer normalise by the batch from now on, and sum up its statistics."""
+        """Replace the layer's `call` by one that uses each batch's statistics and sums them up. Sums start at zero."""
         import keras
 
         for number in (self._mean, self._variance, self._samples):
             number.assign(np.zeros(number.shape, np.float32))
         layer = self._layer
         self._before = [np.array(keras.ops.convert_to_numpy(n)) for n in (layer.moving_mean, layer.moving_variance)]
-        # 0 · infinity is NaN, so an infinite statistic has to be gone before the momentum is 0.
+        # Replace the statistics before the momentum becomes 0: for an infinite one, 0 · infinity would be NaN.
         layer.moving_mean.assign(self._mean)
         layer.moving_variance.assign(self._variance)
         # With a momentum of 0 each call leaves the statistics of its own batch in the layer, from which _call reads
@@ -160,14 +167,14 @@ class _Layer:
         return outputs
 
     def end(self) -> None:
-        """Restore the layer's own behaviour; its statistics stay."""
+        """Restore the layer's own `call` and momentum. The statistics keep the last batch's values until `set`."""
         self._layer.momentum = self._momentum
         vars(self._layer).pop("call", None)
 
     def set(self) -> None:
-        """Set the statistics to the means of all calls; a layer without calls keeps its own."""
+        """Set the statistics to the mean over all calls; a layer that was not called gets back those before `begin`."""
         mean, variance = self._before
-        # A layer that was never called, such as one in an unused branch, keeps what it had.
+        # A layer in an unused branch is never called and gets back its earlier statistics.
         if float(self._samples):
             mean, variance = self._mean / self._samples, self._variance / self._samples
         self._layer.moving_mean.assign(mean)

@@ -51,7 +51,7 @@ def build_model(
     start: Any = None,
     precision: str = "float32",
 ) -> BuiltModel:
-    """Build the model that a job names, with given weights where it names some, else with fresh ones.
+    """Build a job's model, with the weights that the job names, or fresh ones.
 
     Sets the process' random seeds, and runs the job's own code. Fresh weights are reproducible: they depend on the
     model's JSON, `seed`, the backend and the version of Keras only.
@@ -73,8 +73,8 @@ def build_model(
 
     code = _load_code(settings)
     keras.utils.set_random_seed(seed)
-    # A model that the job names has plain kernels, and a new limit begins from plain ones, while the start may have the
-    # matrices of an earlier LoRA.
+    # The start may contain the matrices of an earlier LoRA. A model that the job names has plain kernels, and a new
+    # limit starts from plain kernels, so merge them.
     if start is not None and (settings.is_named or settings.is_limited):
         start = merge(start)
     made = None if settings.is_named else start
@@ -87,12 +87,11 @@ def build_model(
     if made is not None:
         freeze_later_weights(made)
     given = _make_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
-    # From here on the model is the one that its JSON describes and not the object of the user, because clients have
-    # only the JSON.
+    # From here on use the model that its JSON describes, not the user's object, because clients have only the JSON.
     model_json = _complete_json(given, settings, precision, code)
     keras.utils.set_random_seed(seed)
-    # The seed is set again right before the weights are drawn, so they do not depend on what the user's function drew
-    # before. initial_weights draws the same ones from the JSON alone.
+    # Set the seed again right before the weights are created, so that they do not depend on random numbers that the
+    # user's function drew. initial_weights creates the same ones from the JSON alone.
     model = load_model(model_json)
     drawn = drawn_matrices(model)
     _give_weights(model, settings, made, start)
@@ -129,9 +128,9 @@ def _load_code(settings: "ModelSettings") -> OwnCode | None:
 def _call_user_function(
     settings: "ModelSettings", function: str, input_shape: InputShape, outputs: Outputs, code: OwnCode | None
 ) -> Any:
-    """Return the model that the user's function makes.
+    """Call the user's function and return its model. Raises ModelError.
 
-    A model of the job's own code is called once, so that its weights exist.
+    A model of the job's own code that is not built yet is called once, so that its weights exist.
     """
     made = call_builder(function, input_shape, outputs, None if code else settings.python_folder)
     if code is not None and not made.built:
@@ -140,12 +139,11 @@ def _call_user_function(
 
 
 def _give_weights(model: Any, settings: "ModelSettings", made: Any, start: Any) -> None:
-    """Copy into the model the weights of `made`, then of the job's start, then of the named file, if there are any."""
+    """Set the model's weights to those of `made`, then of the job's start, then of the named file, if there are any."""
     if made is not None:
         _check_trained(model, made)
         copy_weights(model, made, settings.origin)
-    # The order decides: the weights of a named file replace those of the run that is continued, which replace fresh
-    # ones.
+    # The order matters: weights of a named file replace those of the continued run, which replace fresh ones.
     if start is not None and made is not start:
         copy_weights(model, start, str(settings.from_run))
     file = settings.weights or settings.keras
@@ -161,12 +159,15 @@ def build_model_json(
     start: Any = None,
     precision: str = "float32",
 ) -> str:
-    """Build only the model's JSON, for callers that need no weights. Raises ModelError."""
+    """Build the job's model as `build_model` does, and return only its JSON. Raises ModelError."""
     return build_model(settings, input_shape, outputs, task, start=start, precision=precision).json
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
-    """Return fresh values of the trained weights, shape (n,), as build_model draws them. Raises ModelError."""
+    """Return the fresh trained weights, shape (n,), that `build_model` creates for this JSON and seed.
+
+    Sets the process' random seeds. Raises ModelError.
+    """
     import keras
 
     keras.utils.set_random_seed(seed)
@@ -174,7 +175,11 @@ def initial_weights(model_json: str, seed: int) -> Vector:
 
 
 def permit_own_code(settings: "ModelSettings") -> OwnCode | None:
-    """Read the code that a job brings, and permit this process to run it; None if it brings none. Raises ModelError."""
+    """Read the code that a job brings, and permit this process to run it; return None if it brings none.
+
+    Raises:
+        ModelError: The code cannot be read.
+    """
     if settings.code is None:
         return None
     own_code.permit()
@@ -182,7 +187,7 @@ def permit_own_code(settings: "ModelSettings") -> OwnCode | None:
 
 
 def _inputs(shape: InputShape) -> Any:
-    """Return symbolic samples of this shape."""
+    """Return the symbolic input for samples of this shape, or a dict of them by the inputs' names."""
     import keras
 
     if isinstance(shape, tuple):
@@ -193,8 +198,14 @@ def _inputs(shape: InputShape) -> Any:
 def _limit_training(model: Any, settings: "ModelSettings", drawn_layers: Sequence[str], code: OwnCode | None) -> Any:
     """Limit training to the layers that the job names, and return the model rebuilt from its JSON. Raises ModelError.
 
-    With `lora` and no `train`, `drawn_layers`, those without given weights, are trained as well: frozen at random
-    values, they would limit what any adapter in front of them can reach.
+    With `lora` and without `train`, the layers in `drawn_layers`, which have random weights, are trained as well:
+    frozen, they would limit what the adapters before them can learn.
+
+    Args:
+        model: The whole model, with its weights; its layers are frozen and adapted in place.
+        settings: The job's section `model`.
+        drawn_layers: Names of the layers that got no given weights.
+        code: The job's own code, or None.
     """
     if settings.train is not None or settings.lora is not None:
         train_only(model, drawn_layers if settings.train is None else settings.train)
@@ -202,10 +213,11 @@ def _limit_training(model: Any, settings: "ModelSettings", drawn_layers: Sequenc
         enable_lora(model, settings.lora)
     if settings.frozen == "int8":
         quantize_frozen(model)
-    # Its weights are copied below. Drawing them would take a second model's time and memory for nothing.
+    # Do not initialise the weights, because they are copied below: that would only take a second model's time and
+    # memory.
     described = load_model(_to_json(model, settings.origin, code), draws_weights=False)
     _check_trained(described, model)
-    for ours, theirs in zip(described.weights, model.weights, strict=True):  # one by one: no list of all numbers
+    for ours, theirs in zip(described.weights, model.weights, strict=True):  # one by one, because a list takes memory
         ours.assign(theirs)
     return described
 
@@ -215,7 +227,7 @@ def _check_trained(described: Any, model: Any) -> None:
 
     Raises ModelError.
     """
-    # This comes before the names are compared, as a missing weight would make all later names differ.
+    # Check this before the names, because a missing weight shifts all later names.
     if len(model.weights) < len(described.weights):
         raise ModelError(
             "the model does not have all of its weights yet: model.build(shape) makes none for a class without a "
@@ -228,12 +240,15 @@ def _check_trained(described: Any, model: Any) -> None:
 
 
 def _names(weights: Sequence[Any]) -> list[str]:
-    """Return the names of weights with those of their layers, which JSON keeps, but not of the models around them."""
+    """Return each weight's name with its layer's, without enclosing models, whose names JSON does not keep."""
     return ["/".join(weight.path.split("/")[-2:]) for weight in weights]
 
 
 def json_in_file(settings: "ModelSettings") -> str | None:
-    """Return the JSON of a model file, unchecked, with the job's own code; None without a file. Raises ModelError."""
+    """Return the unchecked JSON of the job's model file, with the job's own code, or None without a file.
+
+    Raises ModelError.
+    """
     if settings.keras_json is None and settings.keras is None:
         return None
     text = read_keras_json(settings.keras) if settings.keras is not None else _read(Path(str(settings.keras_json)))
@@ -267,7 +282,7 @@ def _make_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outp
 
 
 def _check_has_ending(builtin: str, task: str) -> None:
-    """Refuse a built-in model whose outputs do not have the form that the task needs. Raises ModelError."""
+    """Refuse a task whose outputs this built-in model cannot have, such as one for each pixel. Raises ModelError."""
     if task in ("sequence", "segmentation") or (task == "autoencoder" and builtin != "mlp"):
         wanted = {"sequence": "outputs for each step", "segmentation": "outputs for each pixel"}.get(task, "its input")
         raise ModelError(

@@ -24,7 +24,7 @@ _SPARSE = "sparse_categorical_crossentropy"
 
 @dataclass(frozen=True)
 class _End:
-    """An output of the model, with the job's settings for it."""
+    """An output of the model, with the loss, metrics and task that the job sets for it."""
 
     tensor: Any
     layer: Any
@@ -78,7 +78,10 @@ def check_model(
 
 
 def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str, Task]) -> dict[str, _End]:
-    """Return the outputs by name, in the model's order; a single one has no name. Raises ModelError."""
+    """Pair each output of the model with its settings, keyed by name and in the model's order. Raises ModelError.
+
+    A single output without a section in `data > outputs` has the key "".
+    """
     tensors = output_tensors(model)
     if not training.outputs:
         if len(model.outputs) != 1:
@@ -99,7 +102,8 @@ def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str,
 def _operation(tensor: Any) -> Any:
     """Return the layer or operation that computes a tensor, inside nested models too."""
     operation, _, place = tensor._keras_history
-    # A model inside the model is an operation, too. The activation that matters is that of the layer inside it.
+    # A nested model is an operation as well, but its last activation belongs to a layer inside it, so descend to that
+    # layer.
     inner = getattr(operation, "outputs", None)
     return operation if inner is None or inner[place] is tensor else _operation(inner[place])
 
@@ -120,14 +124,18 @@ def _check_end(end: _End, loss: Any, y: Array) -> None:
 
 
 def _build_optimizer_and_losses(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]]:
-    """Return optimizer and losses. Raises JobError with a line for each name unknown to Keras, also of metrics."""
+    """Build the optimizer and the loss of each output, and try to build each metric.
+
+    Raises:
+        JobError: Keras does not know some names; the message has a line for each of them.
+    """
     makers = [
         partial(make_optimizer, training.optimizer, training.learning_rate),
         *(partial(make_loss, output.loss) for output in outputs),
         *(partial(make_metric, metric) for output in outputs for metric in output.metrics),
     ]
     made, problems = [], []
-    # All names are tried before any is refused, so that a job with three mistakes is corrected at once.
+    # Try all names before refusing any, so that the user can correct all mistakes of a job at once.
     for make in makers:
         try:
             made.append(make())
@@ -181,7 +189,7 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
 
 
 def _check_flags(last: Any, loss: Any, name: str, y: Array) -> None:
-    """Refuse a loss or last layer that assumes one class a sample, for labels that may each be 0 or 1."""
+    """Refuse a loss or last layer for exclusive classes if each label may be 0 or 1 independently of the others."""
     if type(loss).__name__ == "CategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
     _check_probabilities(last, loss)
@@ -220,7 +228,7 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int | None, ...], y
 
 
 def _check_probabilities(last: Any, loss: Any) -> None:
-    """Refuse logits for a loss that expects probabilities, and the reverse: neither learns."""
+    """Refuse logits for a loss that expects probabilities, and the reverse: such a model learns nothing."""
     if "Crossentropy" not in type(loss).__name__:
         return
     activation = _last_activation(last)
@@ -238,7 +246,7 @@ def _check_probabilities(last: Any, loss: Any) -> None:
 
 
 def _last_activation(last: Any) -> str | None:
-    """Return the name of an output layer's activation; None if it has none."""
+    """Return the name of an output layer's activation, such as "linear" or "softmax"; None if it is unknown."""
     last = getattr(last, "layer", last)  # TimeDistributed
     kind, config = type(last).__name__, last.get_config()
     if kind in ("Softmax", "Sigmoid"):
@@ -268,5 +276,5 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
 
 
 def _same(expected: tuple[int | None, ...], given: tuple[int, ...]) -> bool:
-    """Return whether shapes agree; None is any length."""
+    """Return whether a shape fits the expected one, in which None stands for any length."""
     return len(expected) == len(given) and all(e in (None, g) for e, g in zip(expected, given, strict=True))

@@ -19,7 +19,7 @@ _ONE_HOT = {
     "OneHotIoU": "iou",
     "OneHotMeanIoU": "mean_iou",
 }
-"""Metrics for one-hot labels, and those for labels that are whole numbers."""
+"""Metrics for one-hot labels, each with its counterpart for labels that are class numbers."""
 _ALONG_A_SAMPLE = ("CosineSimilarity", "PearsonCorrelation", "ConcordanceCorrelation")
 """Metrics that compare the numbers of one sample with each other, unless another axis is set."""
 _PROBABILITIES = ("AUC", "Precision", "Recall", "BinaryAccuracy", "F1Score", "FBetaScore")
@@ -30,9 +30,10 @@ _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
 
 
 def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
-    """Return the model's outputs, in order, for a few samples of zeros of `input_shape`. Raises ModelError."""
+    """Return the model's outputs for a few samples of zeros, in the model's order. Raises ModelError."""
     lengths = {tensor.shape[-1] for tensor in model.outputs}
-    # A number of samples that no last axis has, so that swapped axes cannot fit by chance.
+    # Take a number of samples that differs from the length of every last axis, so that swapped axes cannot fit by
+    # chance.
     few = next(count for count in range(2, len(lengths) + 3) if count not in lengths)
     fixed = next((tensor.shape[0] for tensor in model.inputs if tensor.shape[0] is not None), None)
     try:
@@ -47,7 +48,7 @@ def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
 
 
 def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any, y: Array) -> None:
-    """Compare a few outputs with labels as the evaluator does.
+    """Try an output's loss and metrics on a few predictions and labels, as the evaluator will compute them.
 
     Args:
         end: The model's output, a symbolic tensor.
@@ -72,8 +73,7 @@ def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any,
     for metric in make_metrics(metrics, loss):
         if isinstance(metric, str):
             continue
-        # These metrics would run without an error and give plausible numbers, so they are known by name. All others are
-        # tried.
+        # Known misfits first: these metrics would run without an error and give plausible but wrong numbers.
         why = _misfit_of_one(metric) if outputs == (1,) else _misfit_of_several(metric, y)
         why = why or _misfit_of_probabilities(metric, is_logits, y)
         problems.append(why or _try_metric(metric, labels, predicted))

@@ -1,4 +1,4 @@
-"""Build first and last layers of the built-in models: from any input, to class probabilities or plain numbers."""
+"""Build the first and last layers of the built-in models, for any shape of samples and each kind of task."""
 
 from typing import Any
 
@@ -6,7 +6,15 @@ from vcdl.errors import ModelError
 
 
 def images(inputs: Any, builtin: str) -> Any:
-    """Return the input as images (height, width, channels), with an axis added for grey ones. Raises ModelError."""
+    """Return the input as images of shape (height, width, channels); images without channels get one.
+
+    Args:
+        inputs: The symbolic input of the model.
+        builtin: Name of the built-in model, for the message.
+
+    Raises:
+        ModelError: The samples are no images.
+    """
     from keras import layers
 
     shape = tuple(inputs.shape[1:])
@@ -20,7 +28,7 @@ def images(inputs: Any, builtin: str) -> Any:
 
 
 def output_layer(outputs: int, task: str, initializer: str) -> Any:
-    """Return the last layer: softmax over `outputs` classes, a sigmoid for each of several labels, or plain numbers."""
+    """Return the last layer: softmax for `classification`, sigmoid for `multi_label`, otherwise no activation."""
     from keras import layers
 
     activation = {"classification": "softmax", "multi_label": "sigmoid"}.get(task, "linear")

@@ -76,7 +76,7 @@ def build_fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
 
 
 def _check_steps(job: "Job", samples: int) -> None:
-    """Check that the optimizer makes a step in the smallest shard. Raises JobError."""
+    """Check that a subtask of the smallest shard has enough batches for one step of the optimizer. Raises JobError."""
     training = job.training
     batches = steps_of(samples, training.batch_size, training.local_epochs)
     if batches < training.batches_a_step:
@@ -87,7 +87,10 @@ def _check_steps(job: "Job", samples: int) -> None:
 
 
 def _comparison_values(dataset: Dataset, normalisation: Normalisation) -> Array:
-    """Return labels to compare outputs with, including the highest class, which the data's labels may lack."""
+    """Return labels for the check of the model: all of them, and one with the highest class, which may have no sample.
+
+    For an autoencoder it is three samples with the extremes of the inputs.
+    """
     if dataset.predicts_itself:
         # Shape and range are all that the check needs of an autoencoder's targets, so three samples with the extremes
         # stand for them.
@@ -106,7 +109,12 @@ def _comparison_values(dataset: Dataset, normalisation: Normalisation) -> Array:
 
 
 def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisation:
-    """Return the normalisation of each input that the job asks for; none for inputs of integers."""
+    """Choose the normalisation of each input; inputs of integers and of models that scale them are left as they are.
+
+    Raises:
+        JobError: The job normalises inputs of integers.
+        DataError: An input has numbers that the model or float32 cannot represent.
+    """
     whole = integer_inputs(parse_config(model.json))
     names = dataset.x_train.dtype.names or ("",)
     if job.data.normalise not in ("auto", "none") and all(name in whole for name in names):
@@ -115,7 +123,8 @@ def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisa
             f"({whole[names[0]].what}) into other ones: remove it"
         )
     settings = job.data
-    # A preset, and a model with an adapted Normalization layer, expects samples as they are and would scale them twice.
+    # A preset, or a model with an adapted Normalization layer, scales its samples. Normalising here would scale them
+    # twice.
     is_scaled = job.model.hub is not None or _normalises_itself(model)
     if settings.normalise == "auto" and settings.task != "autoencoder" and is_scaled:
         settings = settings.model_copy(update={"normalise": "none"})
@@ -124,7 +133,7 @@ def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisa
 
 
 def _normalises_itself(model: BuiltModel) -> bool:
-    """Return whether a Normalization layer has a mean and a variance, and so expects raw samples."""
+    """Return whether the model has an adapted Normalization layer, and so expects raw samples."""
     if '"Normalization"' not in model.json:
         return False
     import keras
@@ -137,12 +146,12 @@ def _normalises_itself(model: BuiltModel) -> bool:
 
 
 def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: IntegerInput | None) -> Normalisation:
-    """Return the normalisation of one input.
+    """Return the normalisation of one input, after checking its samples. Raises DataError.
 
     Args:
         settings: The job's settings.
         arrays: Its samples by the name of their array, the training samples first.
-        whole: What the model takes there, if it takes integers; else None.
+        whole: The check of an input of integers, which is not scaled; None for any other input.
     """
     if whole is None:
         return _finite(normalisation_of(next(iter(arrays.values())), settings), arrays)
@@ -152,13 +161,16 @@ def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: Int
 
 
 def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Normalisation:
-    """Return the normalisation. Raises DataError when float32 cannot hold the samples, as they are or normalised."""
+    """Return the normalisation unchanged, after checking that float32 can represent the samples, raw and normalised.
+
+    Raises:
+        DataError: It cannot.
+    """
     for name, x in arrays.items():
         numbers = numbers_of(x)
         if are_rounded(numbers.low, numbers.high):
             raise DataError(f"{name} has an entry with numbers up to {numbers.high.max():.10g}, {ROUNDED}")
-        # The smallest and the largest value of each entry decide, because the normalisation is affine. No sample has to
-        # be read.
+        # The normalisation is affine, so the smallest and largest value of each entry suffice, and no sample is read.
         ends_of_all = np.stack([np.broadcast_to(ends, x.shape[-1:]) for ends in (numbers.low, numbers.high)])
         with np.errstate(over="ignore", invalid="ignore"):
             ends = normalise(ends_of_all, normalisation)

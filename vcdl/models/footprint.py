@@ -7,7 +7,7 @@ from typing import Any
 from vcdl.wire.weights import frozen_places, trained_weights
 
 _TRAINING_PASSES = 3
-"""Cost of a training step in forward passes: one forward, and one backward each for inputs and for weights."""
+"""Cost of a training step in forward passes: one forward, and two backward, for the inputs and for the weights."""
 _VECTORS = 10
 """Copies of the trained weights in memory: the weights, gradients, moments, the version that training began with, and a
 checkpoint or update while it is written."""
@@ -22,7 +22,7 @@ took 0.05 to 0.12 GB with TensorFlow; without a common parent each has its own h
 
 @dataclass(frozen=True)
 class Footprint:
-    """The cost of a subtask as BOINC expects it."""
+    """The arithmetic and memory of training a model, from which a subtask's cost is estimated for BOINC."""
 
     flops_per_sample: float
     """Floating-point operations of training on one sample once."""

@@ -1,7 +1,7 @@
 """Load weights from a user's `.keras`, `.weights.h5` or `.npz` file.
 
-Only arrays and the model's configuration are read, and callers check the latter before Keras loads it: no code in a
-file runs.
+Only arrays and the model's configuration are read, and callers check the configuration before Keras loads it. So no
+code in a file runs.
 """
 
 import re
@@ -28,7 +28,7 @@ _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, KeyError, RuntimeError, 
 _OBJECT = re.compile(r"for object <\w+ name=([^,>]+)")
 _SHAPES = re.compile(r"variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))")
 _TIMES, _NUMBERS_MORE = 2, 1_000_000
-"""Most numbers in a file: twice the model's plus a million, because a file with more belongs to another model, or is a
+"""Limit of the numbers in a file: twice the model's plus a million. A file with more belongs to another model, or is a
 decompression bomb."""
 _NUMBER_BYTES = 64
 """Bytes that a file may take for each number: enough for an optimizer's states in the widest type."""
@@ -36,7 +36,7 @@ _COUNTS = re.compile(r"expected (\d+) variables, but received (\d+) variables")
 
 
 def read_keras_json(path: Path) -> str:
-    """Return the architecture in a `.keras` file, unchecked. Raises ModelError."""
+    """Return the model's configuration in a `.keras` file as JSON, unchecked. Raises ModelError."""
     with _open_keras(path) as archive:
         member = archive.getinfo(_CONFIG)
         if member.file_size > SIZE_LIMIT_BYTES:
@@ -53,8 +53,8 @@ def load_given_weights(model: Any, path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="vcdl-weights-") as folder:
             extracted = Path(folder) / _WEIGHTS
             with _open_keras(path) as archive, archive.open(_WEIGHTS) as packed, extracted.open("wb") as file:
-                # The size in the archive's directory is checked before anything is unpacked: a few kilobytes may claim
-                # to be many gigabytes.
+                # Check the size in the archive's directory before unpacking: a few kilobytes may unpack to many
+                # gigabytes.
                 if archive.getinfo(_WEIGHTS).file_size > _NUMBER_BYTES * _most_numbers(model):
                     raise ModelError(f"{path} holds far more than the model's weights: it is of another model")
                 shutil.copyfileobj(packed, file)
@@ -67,7 +67,7 @@ def load_given_weights(model: Any, path: Path) -> None:
 def copy_weights(model: Any, source: Any, origin: str) -> None:
     """Set all weights of a Keras model to those of another one. Raises ModelError, which names what does not fit."""
     ours, theirs = model.weights, source.weights
-    # The shapes are compared before the lengths, because the first pair that differs tells more than two counts.
+    # Compare shapes before lengths, because the first pair that differs says more than two counts.
     for weight, other in zip(ours, theirs, strict=False):
         if tuple(weight.shape) != tuple(other.shape):
             raise ModelError(
@@ -128,7 +128,7 @@ def _most_numbers(model: Any) -> int:
 
 
 def _count_variables(path: Path, shown: Path) -> tuple[int, int]:
-    """Count what a file of Keras stores for the layers.
+    """Count the variables and numbers that a weights file of Keras contains for the layers.
 
     Returns:
         The variables, without the states of random generators, and the numbers in all of them, with those states.
@@ -185,8 +185,8 @@ def _load_npz(model: Any, path: Path) -> None:
                         f"{path} does not fit the model: {weight.path} has shape {tuple(weight.shape)}, "
                         f"the file {found.shape} of {found.dtype}"
                     )
-            # All shapes were compared from the headers first, so a file of another model is refused before its numbers
-            # are in memory.
+            # Read only after all shapes were compared, so a file of another model is refused before it fills the
+            # memory.
             values = [file.read(name) for name in names]
     except (OSError, NpzError) as error:
         raise ModelError(f"{path} cannot be read ({one_line(error)}): write it with numpy.savez") from error

@@ -19,7 +19,7 @@ _TOKENS, _PADDING = "token_ids", "padding_mask"
 
 
 def keras_hub() -> Any:
-    """Import KerasHub. Raises ModelError."""
+    """Import KerasHub and return it. Raises ModelError if it is not installed."""
     try:
         import keras_hub
     except ImportError as error:
@@ -35,16 +35,24 @@ class PresetModel:
 
     keras: Any
     drawn: tuple[str, ...]
-    """Names of the layers without weights in the preset, such as the last one for other classes."""
+    """Names of the layers that the preset has no weights for and that start from random ones, such as a new last layer.
+    """
 
 
 def preset_model(folder: Path, input_shape: InputShape, outputs: Outputs, task: str) -> PresetModel:
-    """Build a preset's model for the data of a job. Raises ModelError."""
+    """Build a preset's model for a job, converted to Keras' own layers. Raises ModelError.
+
+    Args:
+        folder: The preset.
+        input_shape: Shape of a sample, or that of each input by name.
+        outputs: Number of classes or of values to predict.
+        task: The job's `data > task`.
+    """
     source = preset_task(folder, input_shape, outputs, task)
     made, variables = _trace_model(source, input_shape, task)
     if task == "sequence" or _classes_in(folder) == outputs:
         return PresetModel(made, ())
-    # KerasHub loads none of a task's weights when it is asked for another number of classes, but those of its backbone.
+    # For another number of classes, KerasHub loads only the weights of the backbone; all others are random.
     loaded = {id(weight) for weight in source.backbone.weights}
     drawn = (one for one in made.layers if any(id(variables[weight.path]) not in loaded for weight in one.weights))
     return PresetModel(made, tuple(layer.name for layer in drawn))
@@ -75,7 +83,7 @@ def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: s
     try:
         if task == "sequence":
             return models.CausalLM.from_preset(str(folder), load_weights=weights, dtype="float32")
-        # A head for another number of classes does not fit. With num_classes KerasHub draws a fresh one.
+        # With num_classes KerasHub creates a fresh last layer, which is needed for another number of classes.
         has_head = _classes_in(folder) == outputs
         size = {} if has_head else {"num_classes": outputs}
         return getattr(models, kind).from_preset(
@@ -86,7 +94,7 @@ def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: s
 
 
 def check_preset(folder: Path) -> None:
-    """Refuse a folder that no `save_to_preset` wrote. Raises ModelError."""
+    """Refuse a folder without the configuration that `save_to_preset` writes. Raises ModelError."""
     if not (folder / _CONFIG).is_file():
         raise ModelError(
             f"{folder} is no preset, it has no {_CONFIG}: write one with model.save_to_preset(folder), for a model "
@@ -111,14 +119,14 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
     source = preset_task(base, input_shape, int(model.outputs[0].shape[-1]), task)
     made, variables = _trace_model(source, input_shape, task)
     trained = {weight.path: weight for weight in model.weights}
-    # Paths alone would also fit a preset of the same depth with other widths.
+    # Compare the size as well, because a preset of the same depth with other widths has the same paths.
     if made.count_params() != model.count_params() or set(trained) != set(variables):
         raise ModelError(
             f"the model does not have exactly the weights of the preset {base}: it also scales samples or targets, or "
             "the folder now holds another preset; export it with -o FILE.keras"
         )
     for path, variable in variables.items():
-        # A weight that KerasHub's layer holds itself travelled as the row of an Embedding, so only its shape differs.
+        # A weight of a KerasHub layer itself was trained as the row of an Embedding, so only its shape differs.
         variable.assign(np.reshape(trained[path], variable.shape))
     if hasattr(source.preprocessor, "sequence_length"):
         source.preprocessor.sequence_length = next(iter(shapes.values()))[0]
@@ -126,12 +134,15 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
 
 
 def takes_texts(folder: Path) -> bool:
-    """Return whether a preset has a tokenizer."""
+    """Return whether a preset takes texts, that is, contains a tokenizer."""
     return (folder / _TOKENIZER).is_file()
 
 
 def source_keys(folder: Path) -> dict[str, Any]:
-    """Return the keys of `data > from` that fit a preset: its tokenizer and length, or its picture size."""
+    """Return the keys that a preset sets in `data > from`: its tokenizer and length in tokens, or its picture size.
+
+    It is empty if the preset's files name none of them.
+    """
     if takes_texts(folder):
         length = _in_config(folder / "preprocessor.json", "sequence_length")
         return {"tokenizer": str(folder), **({"window": length} if isinstance(length, int) else {})}
@@ -154,7 +165,7 @@ def _in_config(file: Path, key: str) -> Any:
 
 
 def _trace_model(source: Any, input_shape: InputShape, task: str) -> tuple[Any, dict[str, Any]]:
-    """Return the model to train, and the variables of KerasHub's model by the paths of its weights."""
+    """Return the model to train, and KerasHub's variables keyed by the path of the weight that was made of each."""
     shapes = _shapes(source, input_shape)
     made, variables = trace(source, shapes)
     by_path = {weight.path: variable for weight, variable in zip(made.weights, variables, strict=True)}
@@ -174,7 +185,16 @@ def _shapes(source: Any, input_shape: InputShape) -> dict[str, tuple[int, ...]]:
 
 
 def _with_ends(made: Any, source: Any, input_shape: InputShape, task: str) -> Any:
-    """Add to a model: inputs that the data lack, the scale of images that the preset expects, and probabilities."""
+    """Return the model for the job's data: it derives missing inputs from the tokens, and ends in probabilities.
+
+    The scale that the preset expects of images becomes a layer.
+
+    Args:
+        made: The converted model, with all inputs of KerasHub's model.
+        source: KerasHub's model, whose preprocessor has the scale and the padding token.
+        input_shape: Shape of a sample in the data, or that of each input by name.
+        task: The job's `data > task`.
+    """
     import keras
 
     given = {str(tensor.name): tensor for tensor in made.inputs}
@@ -207,7 +227,7 @@ def _number(value: Any, default: float) -> Any:
 
 
 def _derive_input(name: str, inputs: Mapping[str, Any], source: Any) -> Any:
-    """Return the value that the preset's packer gives a single text for an input that the data lack."""
+    """Return the padding mask or segments that the preset's packer would give to these tokens. Raises ModelError."""
     from keras import ops
 
     tokens = inputs.get(_TOKENS)

@@ -30,14 +30,14 @@ PACKAGE = "keras_hub"
 _CURE = "choose another backbone (docs/kerashub.md)"
 _ASKS_TRAINING = re.compile(r"\b(if|and|or) (not )?training\b")
 _SAMPLES = 3
-"""Samples that both models predict, because a batch of 1 would hide what depends on its size."""
+"""Samples that both models predict: more than one, because a batch of 1 would hide errors that depend on its size."""
 _TOLERANCE = 1e-5
 """Largest difference of predictions, relative to the largest of them, because the same operations fused in another
 order differ by some 1e-7; a lost mask or activation differs by 1e-3 and more."""
 
 
 def holds_hub_layers(model: Any) -> bool:
-    """Return whether a Keras model is KerasHub's, or contains layers of it."""
+    """Return whether a Keras model is an object of KerasHub, or contains layers of it."""
     return any(map(_is_hub, model._flatten_layers()))
 
 
@@ -55,7 +55,18 @@ def inline_model(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
 
 
 def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[Any]]:
-    """Return the model of Keras' own layers, and the variable of `model` behind each of its weights, in order."""
+    """Convert a model to Keras' own layers, and say which variable of the given model each of its weights comes from.
+
+    Args:
+        model: A built functional or sequential model. It is not changed.
+        shapes: Shape of one sample by the name of the input; inputs that are not named keep their shape.
+
+    Returns:
+        The converted model, and for each of its weights, in order, the variable of `model` with the same values.
+
+    Raises:
+        ModelError: A layer cannot be converted, or the converted model predicts something else.
+    """
     import keras
 
     inputs = [_input(tensor, shapes) for tensor in model.inputs]
@@ -69,7 +80,7 @@ def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[
             raise _inline_error(model, error) from error
         parse_config(text)
         sources = {layer.name: tracer.source_variables(layer) for layer in traced.layers}
-    # From here on the model is the one that a client builds, and the comparison below is about this one.
+    # Compare the model that a client will build from the JSON, not the traced one.
     made = load_model(text)
     for layer in made.layers:
         layer.set_weights([np.reshape(v, w.shape) for v, w in zip(sources[layer.name], layer.weights, strict=True)])
@@ -79,7 +90,7 @@ def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[
 
 
 def as_given(inputs: list[Any]) -> Any:
-    """Return a single input without its list, in which Keras would expect samples as well."""
+    """Return the inputs as Keras expects them: a single one without its list."""
     return inputs[0] if len(inputs) == 1 else inputs
 
 
@@ -114,7 +125,7 @@ def _kind(layer: Any) -> str:
 
 
 class _Trace:
-    """One walk through a model."""
+    """State of one conversion of a model: the layers copied so far, and the weights replaced by tensors."""
 
     def __init__(self, inputs: list[Any]) -> None:
         import keras
@@ -122,26 +133,31 @@ class _Trace:
         self._real: Callable[..., Any] = keras.layers.Layer.__call__
         self._batch = Batch(inputs[0])
         self._inside = False
-        """Whether a layer of Keras' own is being called."""
+        """Whether a layer of Keras' own is being called, whose inner calls must not be traced."""
         self._around: list[str] = []
         """Names of KerasHub's layers that are being called, the outermost first."""
         self._copies: dict[int, tuple[Any, Any]] = {}
-        """Layers of Keras' own by their id, each with its copy in the traced model."""
+        """Each layer of Keras' own with its copy in the traced model, keyed by the layer's id.
+
+        The layer is kept so that its id is not reused.
+        """
         self._held: dict[int, tuple[Any, Any]] = {}
-        """Weights of KerasHub's layers by their id, each with the symbolic tensor in its place."""
+        """Each weight of a KerasHub layer with the symbolic tensor that replaces it, keyed by the weight's id."""
         self._sources: dict[str, list[Any]] = {}
         self._taken: set[str] = {str(tensor.name) for tensor in inputs}
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Trace KerasHub's layers instead of recording them, within the block. Not thread-safe."""
+        """Replace Keras' `Layer.__call__` within the block, so that calls inside KerasHub's layers are traced.
+
+        Not thread-safe: the replacement holds for the whole process.
+        """
         import keras
 
         trace = self
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            # Outside of KerasHub's layers, and inside of one of Keras' own, calls are Keras' business and are recorded
-            # as usual.
+            # Outside KerasHub's layers, and inside a layer of Keras' own, Keras records the calls as usual.
             if trace._around and not trace._inside:
                 return trace._call(layer, args, kwargs)
             return trace._real(layer, *args, **kwargs)
@@ -150,14 +166,14 @@ class _Trace:
             yield
 
     def call_model(self, model: Any, inputs: list[Any]) -> Any:
-        """Call the whole model. Raises ModelError."""
+        """Call the whole model on the new inputs, matched by name; return its symbolic outputs. Raises ModelError."""
         import keras
 
         by_name = {str(tensor.name): tensor for tensor in inputs}
         return self._walk(model, (keras.tree.map_structure(lambda one: by_name[str(one.name)], model.input),), {})
 
     def source_variables(self, layer: Any) -> list[Any]:
-        """Return the variables of the given model, in the order of the weights of a traced layer."""
+        """Return the variables of the given model that a traced layer's weights come from, in the weights' order."""
         return self._sources.get(layer.name, [])
 
     def _call(self, layer: Any, args: Any, kwargs: Any) -> Any:
@@ -171,7 +187,7 @@ class _Trace:
             return args[0]
         activation = _foreign_activation(layer)
         if not any(isinstance(part, keras.KerasTensor) for part in keras.tree.flatten((args, kwargs))):
-            args = tuple(map(self._batch.symbolic, args))  # else what it computes from its weights would be a constant
+            args = tuple(map(self._batch.symbolic, args))  # else the results become constants
         outputs = self._run(self._copy_layer(layer), *args, **kwargs)
         if isinstance(layer, keras.layers.EinsumDense):
             outputs = _with_sizes(outputs, layer.equation, args[0].shape)
@@ -189,19 +205,20 @@ class _Trace:
             self._inside = False
 
     def _copy_layer(self, layer: Any) -> Any:
-        """Return an unbuilt copy of a layer of Keras' own: one built for any length would not learn the length here."""
+        """Return an unbuilt copy of a layer, always the same one; a built one would keep an unknown length unknown."""
         import keras
 
         if (why := LEFT_OUT.get(type(layer).__name__)) is not None:
             raise ModelError(f"the model's layer {layer.name!r} is a {type(layer).__name__}: {why}")
         if id(layer) not in self._copies:
-            # The whole model's name would stand before each layer, and some layers repeat the name of the one around
-            # them.
+            # Leave out the whole model's name, which would precede every layer's, and names that the layer's own
+            # repeats.
             around = [part for part in self._around[1:] if not layer.name.startswith(part)]
             copy = type(layer).from_config(
                 {**layer.get_config(), "name": self._unique("_".join((*around, layer.name)))}
             )
-            # The function has no name that a client knows. It is applied behind the layer, as operations.
+            # A client cannot load the function by name. So the copy has no activation, and _call applies the function's
+            # operations.
             if _foreign_activation(copy) is not None:
                 copy.activation = keras.activations.linear
             self._copies[id(layer)] = layer, copy
@@ -209,7 +226,7 @@ class _Trace:
         return self._copies[id(layer)][1]
 
     def _drop_path(self, layer: Any, x: Any) -> Any:
-        """Replace a layer that drops whole samples by Keras' Dropout: KerasHub's own branches on `training`."""
+        """Apply Keras' Dropout instead of a layer that drops whole samples, since KerasHub's branches on `training`."""
         import keras
 
         rate = getattr(layer, "rate", getattr(layer, "drop_prob", 0.0))
@@ -217,13 +234,17 @@ class _Trace:
         return self._run(keras.layers.Dropout(rate, noise_shape, name=self._unique(layer.name)), x) if rate else x
 
     def _walk(self, layer: Any, args: Any, kwargs: Any) -> Any:
-        """Run a layer's `call` on symbolic tensors, with its own weights replaced by symbolic tensors."""
+        """Run a layer's `call` on symbolic tensors, which also replace the layer's own weights while it runs.
+
+        Raises:
+            ModelError: The layer cannot be converted.
+        """
         _refuse_training(layer)
         kwargs.pop("training", None)  # each layer inside gets it from Keras when the model runs
         kept = {name: value for name, value in vars(layer).items() if _is_variable(value)}
         own = [*layer._trainable_variables, *layer._non_trainable_variables]
-        # Replacing works by the names of attributes. A weight in a list would stay a constant, which no training
-        # changes.
+        # Weights are replaced by the names of their attributes. One in a list would stay a constant and never be
+        # trained.
         if len({id(one) for one in own} - {id(one) for one in kept.values()}):
             raise ModelError(f"{_kind(layer)} keeps weights in a list, where they cannot be replaced: {_CURE}")
         self._around.append(layer.name)
@@ -260,7 +281,13 @@ class _Trace:
 
 
 def _with_sizes(outputs: Any, equation: str, shape: Any) -> Any:
-    """Set the sizes of an EinsumDense's output that Keras does not infer, and that KerasHub's layers need."""
+    """Return an EinsumDense's output with the sizes that Keras does not infer and KerasHub's layers need.
+
+    Args:
+        outputs: The layer's symbolic output.
+        equation: The layer's equation, such as `abc,cd->abd`.
+        shape: Shape of the layer's input.
+    """
     from keras import ops
 
     given, _, output = equation.replace("->", ",").split(",")
@@ -284,7 +311,7 @@ def _refuse_training(layer: Any) -> None:
 
 
 def _with_mask(layer: Any, args: Any, kwargs: Any) -> Any:
-    """Return the arguments of a layer with the mask of its input, as Keras' `__call__` adds it."""
+    """Return a layer's keyword arguments, with the mask of its first input added as Keras' `__call__` would add it."""
     mask = getattr(args[0], "_keras_mask", None) if args else None
     if mask is None or "mask" in kwargs or "mask" not in inspect.signature(layer.call).parameters:
         return kwargs
@@ -315,8 +342,8 @@ def _compare(model: Any, made: Any, inputs: list[Any]) -> None:
         name = str(tensor.name)
         if np.dtype(tensor.dtype).kind == "f":
             samples[name] = drawn.random(shape, dtype=np.float32)
-        # A mask is true from the beginning up to a length of at least 1. No other kind occurs in training, and zeros
-        # alone would leave attention nothing to attend to.
+        # A padding mask is true from the beginning up to a length of at least 1. Other masks do not occur in training,
+        # and with zeros alone attention would have nothing to attend to.
         elif name == "padding_mask":
             samples[name] = np.sort(drawn.integers(0, 2, shape))[..., ::-1].astype(tensor.dtype)
             samples[name][..., 0] = 1

@@ -1,7 +1,7 @@
-"""Operations as KerasHub's layers call them, on symbolic tensors whose batch has no known size.
+"""Replace operations that KerasHub's layers call on symbolic tensors, whose batch has no known size.
 
-`keras.ops.shape` of a symbolic tensor gives None for the batch, with which no layer can compute. Here it gives a number
-instead, and the operations that take sizes recognise that number and its multiples.
+`keras.ops.shape` of a symbolic tensor gives None for the batch, with which no layer can compute. Here it gives a large
+number instead, and the replaced operations recognise that number and its multiples as the batch's size.
 """
 
 import math
@@ -23,7 +23,7 @@ would be 6 million, twelve times what a client reads."""
 
 
 class Batch:
-    """The batch of a model, as tensors that are zero and follow it in size."""
+    """Makes tensors as large as the batch, from integer zeros that are computed from an input of the model."""
 
     def __init__(self, tensor: Any) -> None:
         """Store an input tensor of the model, from which the batch's size is taken."""
@@ -36,7 +36,7 @@ class Batch:
         return _ops().reshape(self._zero, (1,))
 
     def symbolic(self, value: Any) -> Any:
-        """Return a constant as a symbolic tensor, so that results become nodes and no larger constants."""
+        """Return a constant as a symbolic tensor, so that computations with it become nodes, not larger constants."""
         return _plus(value, self._zero)
 
     def repeat(self, value: Any, axis: int = 0) -> Any:
@@ -45,7 +45,7 @@ class Batch:
         return _plus(value, zeros)
 
     def range(self) -> Any:
-        """Number the samples of the batch."""
+        """Return the numbers 0, 1, … of the samples in the batch, shape (batch,)."""
         return _ops().cumsum(_ops().add(self._zeros, 1)) - 1
 
 
@@ -85,15 +85,15 @@ def symbolic_operations(batch: Batch) -> Iterator[None]:
         for name, replace in _REPLACED.items():
             real = getattr(keras.ops, name)
             stack.enter_context(replace_function(keras.ops, name, partial(replace, batch, real)))
-        # Layers use this function to choose operations of TensorFlow, which take no symbolic tensors, before
-        # `keras.ops`.
+        # Report NumPy as the backend: with TensorFlow, layers would call its operations, which take no symbolic
+        # tensors, instead of `keras.ops`.
         stack.enter_context(replace_function(keras.config, "backend", partial(str, "numpy")))
         yield
 
 
 @contextmanager
 def replace_function(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace a function within the block."""
+    """Set the attribute `name` of `owner` to `value` within the block."""
     real = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -1,6 +1,6 @@
-"""Find a model's inputs of integers in its JSON: declared, or looked up in an Embedding.
+"""Find in a model's JSON the inputs that take integers: declared as such, or used as indices of an Embedding.
 
-Such an input must not be scaled.
+Such an input must not be normalised.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -27,7 +27,7 @@ _EXACT_IN_FLOAT32 = 2**24
 
 @dataclass(frozen=True)
 class IntegerInput:
-    """An input of integers."""
+    """An input of a model that takes integers, such as token numbers."""
 
     dtype: str
     """The type that the model declares. It is a float type if only an Embedding shows that the numbers are integers."""
@@ -133,7 +133,7 @@ def _find_embeddings(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bo
 def _find_embeddings_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list[tuple[str, int]], bool]:
     """Return the embeddings that the inputs reach, and whether an output still contains the inputs' numbers."""
     found: list[tuple[str, int]] = []
-    # The calls of layers whose output contains the inputs' numbers unchanged.
+    # Calls, as (layer, number of the call), whose output contains the inputs' numbers unchanged.
     same = {(name, 0) for name in inputs}
     before = -1
     while before != len(same):  # layers need not be listed in the order of their calls

@@ -23,13 +23,18 @@ _KERNELS = ("_kernel", "_embeddings")
 
 
 def enable_lora(model: Any, settings: "LoraSettings") -> None:
-    """Add the matrices to the layers that the settings name, and train those layers. Raises ModelError.
+    """Add low-rank matrices to the layers that the settings name, and train only these in them. Raises ModelError.
 
-    A layer that is frozen as a whole, such as attention, is trained in the parts that get matrices, and in no others.
-    Without patterns, the layers that are trained already keep their kernels: matrices would freeze them.
+    In a layer that is frozen as a whole, such as attention, only the parts that get matrices are trained. Without
+    patterns, layers that are trained already keep their kernels, which matrices would freeze.
+
+    Args:
+        model: A Keras model; changed in place.
+        settings: The job's section `model > lora`.
     """
     chosen = find_layers("model > lora > layers", model, settings.layers or ("*",), inside=True)
-    # A pattern such as `*` also names layers that Keras cannot adapt, which is no mistake.
+    # A pattern such as `*` may also name layers that Keras cannot adapt: leave them out instead of refusing the
+    # pattern.
     chosen = {number: layer for number, layer in chosen.items() if hasattr(layer, "enable_lora")}
     every = layers_with_weights(model)
     if settings.layers is None:
@@ -39,8 +44,8 @@ def enable_lora(model: Any, settings: "LoraSettings") -> None:
         raise ModelError(f"model > lora: no layer that it names can be adapted: {_KINDS}")
     for layer in every:
         inner = list(layer._flatten_layers(include_self=False))
-        # Keras ignores the flags of parts while the layer around them is frozen, so the flag moves from the layer to
-        # its parts.
+        # Keras ignores the `trainable` flags of parts while the layer around them is frozen. So unfreeze the layer and
+        # freeze its other parts.
         if not layer.trainable and any(id(part) in chosen for part in (layer, *inner)):
             layer.trainable = True
             for part in inner:
@@ -53,7 +58,11 @@ def enable_lora(model: Any, settings: "LoraSettings") -> None:
 
 
 def quantize_frozen(model: Any) -> None:
-    """Store as int8 the kernels that no training changes, in the layers for which Keras can. Raises ModelError."""
+    """Convert frozen kernels to int8 in place, in the layers for which Keras can.
+
+    Raises:
+        ModelError: There is no such layer.
+    """
     import keras
 
     found, layers = 0, list(model._flatten_layers(include_self=False))
@@ -74,12 +83,12 @@ def quantize_frozen(model: Any) -> None:
 
 
 def drawn_matrices(model: Any) -> dict[int, Any]:
-    """Return the fresh values of each matrix A of a model, by the id of its variable, for `revive`."""
+    """Return the initial values of each low-rank matrix A, keyed by the id of its variable, for `revive`."""
     return {id(weight): weight.numpy() for weight in model.weights if weight.path.endswith(_FIRST)}
 
 
 def revive(model: Any, drawn: Mapping[int, Any]) -> None:
-    """Restore the fresh values of A where A and B, the variable next to it, are both zero.
+    """Restore a matrix A to its initial values if both A and its B, the next variable, are zero.
 
     Keras adds A·B to the kernel when it saves a model, and sets both to zero when it loads one. The gradient of each is
     a product with the other, so neither would ever change. With B at zero the model predicts the same for any A.
@@ -100,7 +109,7 @@ def is_adapted(layer: Any) -> bool:
 
 
 def freeze_adapted(plain: Any, model: Any) -> None:
-    """Freeze in a merged model the layers that were adapted in `model`.
+    """Freeze in the merged model `plain` each layer that has low-rank matrices or int8 kernels in `model`.
 
     Their kernels were frozen in the run. Otherwise the saved optimizer would have moments for all of them, which take
     twice the model's size.
@@ -113,7 +122,10 @@ def freeze_adapted(plain: Any, model: Any) -> None:
 
 
 def merge(model: Any) -> Any:
-    """Return a plain float32 model that predicts the same, with A·B added to each kernel."""
+    """Return a float32 model without low-rank matrices that predicts the same: A·B is added to each kernel.
+
+    A model without matrices and int8 kernels is returned unchanged.
+    """
     if not is_adapted(model):
         return model
     plain = load_model(json.dumps(_without(json.loads(model_to_json(model)))), draws_weights=False)

@@ -1,4 +1,4 @@
-"""Define how a model is measured: the metrics with which it is compiled, and the labels as they are compared."""
+"""Define how a model is measured: its metrics, and the shape of labels that they expect."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +22,14 @@ BATCH_SIZE = 256
 
 
 def measuring(training: Training, data: "DataSettings") -> Training:
-    """Return the settings to measure a model with: the job's metrics, and the accuracy of every classification."""
+    """Return the settings for measuring a model: the job's metrics, plus the accuracy for tasks that have classes.
+
+    Settings that concern only training are reset.
+
+    Args:
+        training: The job's settings.
+        data: The job's section `data`, which names the task of each output.
+    """
     tasks = {output.name: output.task for output in data.outputs or ()}
     return replace(
         training,
@@ -42,10 +49,10 @@ def _with_accuracy(metrics: tuple[Named, ...], task: Task) -> tuple[Named, ...]:
 
 
 def as_compared(y: Any, model: Any) -> Any:
-    """Return labels as metrics compare them with outputs.
+    """Return labels in the shape in which metrics compare them with outputs.
 
-    Some metrics insist on (n, 1) for an output of one number. Labels that are read from a file in parts, such as those
-    of an autoencoder, are returned unchanged.
+    Labels of shape (n,) become (n, 1) for an output of one number. Labels that are read from a file in parts, such as
+    those of an autoencoder, are returned unchanged.
     """
     if not isinstance(y, np.ndarray):
         return y
@@ -55,12 +62,12 @@ def as_compared(y: Any, model: Any) -> Any:
 
 
 def labels_to_compare(labels: Array, end: Any) -> Array:
-    """Return the labels of one symbolic output as metrics compare them."""
+    """Return the labels for one symbolic output: shape (n, 1) instead of (n,) if the output has one number."""
     return labels.reshape(-1, 1) if labels.ndim == 1 and tuple(end.shape[1:]) == (1,) else labels
 
 
 def outputs_of(model: Any, x: Sliced) -> Iterator[Array]:
-    """Yield a model's outputs for samples, BATCH_SIZE at a time. It runs once, so it is not compiled."""
+    """Yield a model's outputs for samples, BATCH_SIZE at a time, without compiling it: it is called only once."""
     import keras
 
     for begin in range(0, len(x), BATCH_SIZE):

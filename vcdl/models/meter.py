@@ -19,7 +19,10 @@ _Batch = tuple[Array | dict[str, Array], ...]
 
 
 class Meter(Protocol):
-    """Measures a compiled model."""
+    """Measures the loss and metrics of one compiled model for many versions of its weights.
+
+    Call `set` with a version's weights, then `measure`, which uses them until the next `set`.
+    """
 
     def set(self, vector: Vector) -> None:
         """Set the weights that training changes, shape (n,). Raises WeightsFileError when the length differs."""
@@ -36,7 +39,7 @@ class Meter(Protocol):
 
 
 def meter_of(model: Any) -> Meter:
-    """Return the fastest meter for a compiled model on this process' backend."""
+    """Return the fastest meter that works for a compiled model on this process' backend."""
     import keras
 
     # A model of the job's own code may have a test_step that a graph cannot trace, or whose Python parts would run only
@@ -106,7 +109,7 @@ class _GraphMeter:
 
 
 def _trace_set(model: Any) -> Any:
-    """Return a graph that sets the weights from a vector of shape (n,)."""
+    """Return a compiled function that sets the model's trained weights from a vector of shape (n,)."""
     import tensorflow as tf
 
     weights = trained_weights(model)
@@ -122,14 +125,14 @@ def _trace_set(model: Any) -> Any:
 
 
 def _trace_reset(model: Any) -> Any:
-    """Return a graph that resets the loss and the metrics."""
+    """Return a compiled function that resets the model's loss and metrics."""
     import tensorflow as tf
 
     return tf.function(model.reset_metrics, autograph=False)
 
 
 def _trace_step(model: Any) -> Any:
-    """Return a graph that adds a batch to the measures since the last reset."""
+    """Return a compiled function that updates the model's loss and metrics with a batch (x, y) or (x, y, weights)."""
     import tensorflow as tf
 
     @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]

@@ -17,7 +17,7 @@ Loaded = TypeVar("Loaded")
 
 
 def load_data_with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
-    """Load a job's data; if its labels leave the number of classes open, load them again with the model's outputs.
+    """Load a job's data; if the labels leave the number of classes open, take it from the model and load again.
 
     Args:
         job: The job.
@@ -36,18 +36,18 @@ def load_data_with_model_classes(job: "Job", load: "Callable[[DataSettings], Loa
         if count is None:
             raise
         try:
-            # A model with enough outputs settles what labels leave open, such as a class that only the test set has.
+            # The number of outputs decides what the labels leave open, such as a class that only the test set has.
             return load(job.data.model_copy(update={"classes": count}))
         except DataError:
-            # The first refusal names the labels as the user wrote them. The second would speak of a key that is not in
-            # the job file.
+            # Raise the first refusal, which names the labels as the user wrote them. The second would speak of a key
+            # that is not in the job file.
             raise refused from None
 
 
 def _outputs_of(model: "ModelSettings") -> int | None:
-    """Return the number of outputs of a model in a file. Raises ModelError.
+    """Return the number of outputs of the model in the job's model file. Raises ModelError.
 
-    It is None for another kind of model, or one whose outputs cannot be classes.
+    It is None if the job's model is not in a file, has several outputs, or has too few for classes.
     """
     text = json_in_file(model)
     if text is None:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from vcdl.wire.weights import Vector
 
 Losses = Callable[["Array", "Array", float], tuple[float, float]]
-"""Targets, orders and the factor of the rate → mean losses of the first and of the last steps."""
+"""Maps (targets, orders, factor of the rate) to the mean losses of the first and of the last steps."""
 _FACTORS = (1.0, 2.0, 4.0, 8.0, MOST_BOOST)
 _LENGTHS = (60, 120, 240, 480)
-"""Steps of a trial; an inconclusive one is followed by the next longer one."""
+"""Lengths of the trials in steps. After an inconclusive trial the next longer one follows."""
 _JUDGED = 15
 """Number of last steps whose losses are compared, because the mean of 30 names a wrong rate as often
 (docs/decisions/115)."""
@@ -50,18 +50,18 @@ _MOST_OF_JOB = 0.5
 """Fraction of the job's steps that the trials may take, unless they are free: without a bound they took half of the
 time of a job on small series whose steps are slow (docs/decisions/147)."""
 _FREE_FLOPS, _FREE_STEPS = 3e9, 1000
-"""Operations and steps that are free: trials that need no more take about a second, and may be longer than the job.
+"""Floating-point operations and steps below which trials may be longer than the job, since they take about a second.
 Steps count, too, because recurrent layers have few operations and are slow."""
 _MOST_SLOTS = 50
-"""Most slots that are assumed for a job, because trials of jobs in 200 shards would else be too short
-(docs/decisions/115)."""
+"""Largest number of slots that is assumed for a job. Without this limit the trials of a job in 200 shards would be too
+short (docs/decisions/115)."""
 _BELIEVED = 0.5
-"""Fraction of the loss without learning below which the best rate must bring it in a conclusive trial, because a trial
-that has hardly started to learn chooses by chance."""
+"""A trial is conclusive if the best rate brings the loss below this fraction of the loss without learning. A trial that
+has hardly started to learn would choose by chance."""
 _LEARNT = 0.95
-"""The same fraction for the longest trial, which no other follows: some losses never halve."""
+"""The same fraction for the longest trial, after which there is no other: some losses never halve."""
 _MOST_FLOPS = 3e11
-"""Most operations of the trials, so that they take some thirty seconds of a core at most."""
+"""Limit of the trials' floating-point operations, so that they take at most some thirty seconds of a core."""
 
 
 def trial_lengths(
@@ -69,8 +69,9 @@ def trial_lengths(
 ) -> tuple[int, ...]:
     """Return the lengths, in steps, of the trials that a job may need; none if it sets its rate or is too short.
 
-    No trial but the shortest is longer than the steps that the job makes in a row with a slot for each shard (50 slots
-    at most). Together the trials stay below half of the job's steps, unless they take no noticeable time.
+    No trial except the shortest is longer than the job's steps, divided by its shards (at most 50): the steps in a row
+    of a job with a slot for each shard. Together the trials take at most half as many steps as the job, unless they
+    take no noticeable time.
 
     Args:
         training: The job's section `training`.
@@ -82,7 +83,7 @@ def trial_lengths(
     if not training.tries_rates or steps < _LENGTHS[0]:
         return ()
     step_flops = training.batches_a_step * training.batch_size * footprint.flops_per_sample
-    # With a slot for each shard a job makes this many steps in a row. A longer trial would judge a rate by steps that
+    # A job with a slot for each shard makes this many steps in a row. A longer trial would judge a rate by steps that
     # the job never makes.
     longest = max(_LENGTHS[0], steps // min(len(shard_samples), _MOST_SLOTS))
     free = min(_FREE_STEPS, _FREE_FLOPS / step_flops)
@@ -109,13 +110,13 @@ def find_boost(
     """Try multiples of the peak rate in turn, and return the one that lowers the loss most in the first steps.
 
     Training losses suffice for the comparison, because most batches are new. If all rates diverge, the result is the
-    lowest. If no trial is conclusive, it is the usual factor, unless the trials reached the longest length: then the
-    lowest and the usual rate are compared over more steps, and the lowest is taken if its loss is more than 5 % lower.
-    On noisy stripes three times the lowest rate ends in a constant answer (15 % instead of 84). Hands of cards learn
-    nothing at either rate, and end 3 to 9 points higher at the usual one (docs/decisions/147).
+    lowest one. If no trial is conclusive, the result is the usual factor. But if the longest trial was inconclusive as
+    well, the lowest and the usual rate are compared over more steps, and the lowest wins only if its loss is more than
+    5 % lower. On noisy stripes three times the lowest rate ends in a constant answer (15 % instead of 84). Hands of
+    cards learn nothing at either rate, and end 3 to 9 points higher at the usual one (docs/decisions/147).
 
     Args:
-        trainer: Trains the job's model.
+        trainer: Trains the job's model; its weights and optimizer state are changed.
         training: The job's section `training`.
         begin: Weights with moments to begin each training with, shape (n,).
         shards: The job's shards.
@@ -179,7 +180,7 @@ def _losses(
     orders: "Array",
     factor: float,
 ) -> tuple[float, float]:
-    """Train once in each of these orders, and return the mean losses of the first and of the last steps."""
+    """Train once in each order of the samples, from `begin`; return the mean losses of the first and last steps."""
     steps = orders.shape[1] // training.batch_size
     judged = _JUDGED * training.batches_a_step
     losses = []
@@ -192,8 +193,8 @@ def _losses(
 def _shuffle_within_batches(y: "Array", orders: "Array", batch_size: int, rng: np.random.Generator) -> "Array":
     """Return the targets, shuffled within each batch.
 
-    All that a model can learn from these is how common each target is. Until a trial has learnt more than that, all its
-    rates look alike, and one of them leads by chance, as for hands of cards, parity or rare classes.
+    From these a model can learn only how common each target is. Until a trial has learnt more than that, all its rates
+    look alike, and one of them leads by chance, as for hands of cards, parity or rare classes.
     """
     mixed = y.copy()
     for order in orders:

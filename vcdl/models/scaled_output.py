@@ -20,24 +20,33 @@ from vcdl.wire.weights import assign
 from vcdl.wire.workunit import Normalisation
 
 _USUAL = 3.0
-"""Targets with deviations from 1/3 to 3, and means up to 3, are learned as they are, without such a layer."""
+"""Targets with a standard deviation from 1/3 to 3 and a mean from -3 to 3 are learned without a scaling layer."""
 _TRIED = 256
 """Samples whose predictions show whether a model was trained before: few, so that it takes no noticeable time."""
 
 
 def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Normalisation) -> BuiltModel:
-    """Return the model with a scaling layer; unchanged for targets of a usual scale, or if the layer would do harm."""
+    """Return the model with a layer at its end that scales its outputs to the targets, or unchanged.
+
+    It is unchanged if the targets have a usual scale, if it has several outputs or does not end in a Dense layer
+    without activation, and if it was trained on these targets before.
+
+    Args:
+        model: A model for a regression.
+        dataset: The job's data.
+        normalisation: The normalisation of the samples, which the model expects.
+    """
     y = np.asarray(dataset.y_train, np.float64).reshape(len(dataset.y_train), -1)
     mean, deviation = y.mean(axis=0), y.std(axis=0)
-    # The loss is divided by the deviation, and that of a constant target is 0.
+    # The client divides the loss by the deviation, so that of a constant target, 0, must be replaced.
     deviation[deviation == 0] = 1.0
     if (deviation > 1 / _USUAL).all() and (deviation < _USUAL).all() and (np.abs(mean) < _USUAL).all():
         return model
     import keras
 
     plain = load_model(model.json, model.frozen)
-    # The layer fits only behind a dense layer without activation. With one, the range of the outputs has a meaning of
-    # its own.
+    # Scale only the output of a Dense layer without activation: an activation gives the outputs a range that has a
+    # meaning.
     if len(plain.outputs) != 1 or plain.outputs[0].shape[1:] != (y.shape[1],) or not _ends_linear(plain):
         return model
     assign(plain, model.weights)

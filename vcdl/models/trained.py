@@ -11,7 +11,11 @@ _HINT = 300
 
 
 def train_only(model: Any, patterns: Sequence[str]) -> None:
-    """Train the layers that a pattern names, and freeze all others. Raises ModelError for one that names none."""
+    """Make the layers that the patterns name trainable, and freeze all others.
+
+    Raises:
+        ModelError: A pattern names no layer.
+    """
     named = find_layers("model > train", model, patterns)
     model.trainable = True  # sets the flags of models inside it, too, which would freeze their layers
     for layer in layers_with_weights(model):
@@ -19,7 +23,7 @@ def train_only(model: Any, patterns: Sequence[str]) -> None:
 
 
 def find_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool = False) -> Mapping[int, Any]:
-    """Return the layers with weights that patterns name, by `id(layer)`.
+    """Return the layers with weights whose name or path matches a pattern, keyed by `id(layer)`.
 
     Args:
         key: The key of the job file with the patterns, for the message.
@@ -47,12 +51,12 @@ def find_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool =
 
 
 def layers_with_weights(model: Any) -> list[Any]:
-    """Return the layers with weights of a model and of the models inside it; a wrapper counts as one layer."""
+    """Return the layers with weights of a model and of nested models; a wrapper and its layer count as one."""
     return [layer for layer, _ in _layers(model, ()) if layer.weights]
 
 
 def layer_paths(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield, for each layer with weights, the path by which patterns may name it, and the layer."""
+    """Yield each layer with weights as (path, layer); patterns may use the path."""
     for layer, names in _layers(model, ()):
         if layer.weights:
             yield max(names, key=len), layer

@@ -25,18 +25,23 @@ _TRIED = 64
 """Samples of a trial: enough for its steps, and as few as take no noticeable time."""
 
 _STEPS = 2
-"""Steps of a trial: at most two, because the second one shows where the first has led."""
+"""Steps of a trial: two, because the second one shows where the first has led."""
 _BATCH = 16
 """Batch size of a trial, small because only finite weights matter here."""
 _HUGE = 1e6
-"""Largest number in x above which the samples are the likelier cause of weights that are not finite: all usual units
-are smaller, and from there a rate of 0.001 moves the outputs by thousands in one step."""
+"""Numbers in x above this are a likelier cause of weights that are not finite than the rate. All usual units are
+smaller, and from here on a rate of 0.001 moves the outputs by thousands in one step."""
 
 
 def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
-    """Train a job's first steps, and measure the model once if it is of the job's own code.
+    """Train a job's first steps; if the model is of the job's own code, measure it once as well.
 
     The trainer is unusable afterwards: its model runs uncompiled.
+
+    Args:
+        job: The job.
+        fit: Its checked model and data.
+        trainer: A trainer of the job's model.
 
     Raises:
         JobError: Training or measurement fails, or ends in weights that are not finite.
@@ -49,7 +54,7 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
         return
     model = trainer.model
     compile_model(model, measuring(fit.training, job.data))
-    # A graph would take seconds to compile for a measurement of a few samples.
+    # Run without a graph, which would take seconds to compile for a few samples.
     model.run_eagerly = True
     try:
         measured = KerasMeter(model).measure(x, as_compared(y, model), None, _BATCH)
@@ -64,7 +69,7 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
 
 
 def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x: Array, y: Array) -> None:
-    """Train the first steps on a few samples, uncompiled.
+    """Train the first steps on a few samples, without a graph. The trainer's model stays in this mode.
 
     Args:
         trainer: The job's trainer.
@@ -93,7 +98,7 @@ def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x
     squares = [trained[first:behind] for first, behind in trainer.layout.second_moments]
     with np.errstate(over="ignore", invalid="ignore"):
         is_finite = np.isfinite(trained @ trained)
-    # The check of uploads refuses negative second moments, so every subtask of such a job would fail.
+    # The check of uploads refuses negative second moments, so every subtask of a job with such an optimizer would fail.
     if not is_finite or any(part.min() < 0 for part in squares):
         raise divergence_error(training, x)
 

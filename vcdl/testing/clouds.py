@@ -10,8 +10,10 @@ from vcdl.fleet.instance import Ending
 from vcdl.fleet.provider import LaunchResult, Provider
 
 OpenFleet = Callable[..., Provider]
-"""`open_fleet(name)`: a provider of the test's fleet of that name, as in another process; its settings allow types of 8
-vCPUs."""
+"""`open_fleet(name)` returns a new provider of the fleet of that name, as another process would have it.
+
+The fleet's settings must allow only types with 8 vCPUs.
+"""
 _USER_DATA = "#cloud-config\nhostname: trainer\n"
 
 
@@ -29,7 +31,7 @@ class CloudContract:
         assert _live(open_fleet("ours")) == {instance.id for instance in launched.instances}
 
     def test_a_token_launches_once_also_from_another_process(self, open_fleet: OpenFleet) -> None:
-        # Two providers, as two processes have them: a token must be known to the cloud, and not to an object here.
+        # Two providers stand for two processes, because the cloud must know a used token, and not only an object here.
         first = _launch(open_fleet("ours"), units=16)
         again = _launch(open_fleet("ours"), units=16)
         assert {instance.id for instance in again.instances} == {instance.id for instance in first.instances}
@@ -51,7 +53,7 @@ class CloudContract:
         provider.terminate([first.id])
         settle()
         provider.terminate([first.id])
-        # A lease on a missing instance is no error either: passes write leases from what they saw seconds ago.
+        # A lease on a missing instance is no error either, because fleets write leases for what they saw seconds ago.
         provider.lease([first.id], 1_000_000.0)
         assert _live(open_fleet("ours")) == {second.id}
         endings = {instance.id: instance.ending for instance in provider.find()}

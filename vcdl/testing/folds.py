@@ -1,4 +1,4 @@
-"""Folds whose outcome depends on their order, and their replay, for tests of stores."""
+"""Make folds whose outcome depends on their order, and compute it without a store, for tests of stores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from vcdl.stores import Change, Fold
 from vcdl.wire.weights import Vector
 
 SIZE = 1000
-"""Weights in a store, unless a test says otherwise."""
+"""Number of weights in a test's store, unless a test says otherwise."""
 
 
 @dataclass
 class FoldedUpload(Change):
-    """The upload of a client, held in memory."""
+    """An upload in memory, which is applied by VC-ASGD with α = 0.9; with `refusal` it is refused after it was read."""
 
     weights: Vector
     staleness: int
@@ -31,7 +31,7 @@ class FoldedUpload(Change):
 
 @dataclass
 class Changed(Change):
-    """A change of W in place by a function, which returns the weight of the fold."""
+    """A change of W by `change(w, staleness)`, which changes `w` in place and returns the weight of the fold."""
 
     change: Callable[[Vector, int], float]
     staleness: int
@@ -55,7 +55,15 @@ def weights(seed: int, size: int = SIZE) -> Vector:
 def fold(
     number: int, attempt: int = 0, base_version: int = 0, size: int = SIZE, refusal: Refusal | None = None
 ) -> Fold:
-    """Return the upload of a subtask; with `refusal` it is refused once it has been read."""
+    """Return the fold of subtask `number`, whose client's weights are `weights(number + 1)`.
+
+    Args:
+        number: The number of the subtask.
+        attempt: The attempt at the subtask, which is a part of the workunit's name.
+        base_version: The version that the client started from.
+        size: Number of weights.
+        refusal: Why the upload is refused once it has been read; None: it is accepted.
+    """
 
     def begin(staleness: int) -> Change:
         return FoldedUpload(weights(number + 1, size), staleness, refusal)
@@ -64,12 +72,18 @@ def fold(
 
 
 def changing(name: str, change: Callable[[Vector, int], float], base_version: int = 0) -> Fold:
-    """Return a fold that changes W by a function of the test."""
+    """Return a fold that changes W in place by a function of the test.
+
+    Args:
+        name: Name of the subtask and of the workunit.
+        change: Called with W and the staleness; it returns the weight of the fold.
+        base_version: The version that the client started from.
+    """
     return Fold(name, name, base_version, lambda staleness: Changed(change, staleness))
 
 
 def interrupted(interruption: Callable[[], object], number: int) -> Fold:
-    """Return a fold that calls `interruption` between its read and its write."""
+    """Return the fold of subtask `number` that calls `interruption` after the store has read W and before it writes."""
 
     def change(w: Vector, staleness: int) -> float:
         interruption()
@@ -79,7 +93,7 @@ def interrupted(interruption: Callable[[], object], number: int) -> Fold:
 
 
 def replayed(*numbers: int, size: int = SIZE) -> Vector:
-    """Return version 0 after the folds of these numbers, in this order, one at a time."""
+    """Return the weights that a store must have after the folds of these numbers, one by one in this order."""
     vector = weights(0, size)
     for number in numbers:
         _fold_in_place(vector, weights(number + 1, size))

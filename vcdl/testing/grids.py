@@ -33,18 +33,20 @@ _JOB = {
 
 
 class GridContract:
-    """Tests of grids: a package's test class subclasses it and says how one is opened. They train a small model.
+    """Tests that every grid must pass: a package's test class subclasses it and sets `open_grid`.
+
+    They train a small model, and check that each subtask counts once, also after a pause or a kill.
 
     class TestCommandsGrid(GridContract):
         open_grid = CommandsGrid
     """
 
     open_grid: ClassVar[Callable[[RunFolder, Job], DrivenGrid]]
-    """Opens the grid of a run's folder; the second one on it is that of a process that follows a killed one."""
+    """Opens a grid over a run's folder. A second call stands for the process that follows a killed one."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Iterator[RunFolder]:
-        """Yield a run that has started."""
+        """Yield the folder of a new run, whose lock is held."""
         folder = RunFolder(tmp_path / "run")
         with create_run(folder, Job.model_validate(_JOB)):
             yield folder
@@ -75,12 +77,12 @@ class GridContract:
             assert len(names) == grid.target_open_workunits()
             submit(submitted)  # as after a kill between the two
             outcomes = _brought(grid, len(names))
-            # Claimed again in one process: nothing was done with it, so it is still there.
+            # An outcome that is not `done` must be claimed again by the next call.
             assert [outcome.workunit for outcome in grid.claim()] == [outcome.workunit for outcome in outcomes]
             begun = [sent.workunit for sent in (*events_of(folder, WorkunitSent), *grid.sent())]
             assert sorted(begun) == sorted(names), "what it has already is not started again"
             assert grid.sent() == []
-        # A second grid over the same folder, without the first one's memory, as after a kill.
+        # The second grid over the same folder knows nothing of the first one, as after a kill.
         with self._looped(folder) as (_, following):
             again = _brought(following, len(names))
             assert {outcome.workunit for outcome in again} == names
@@ -104,7 +106,10 @@ class GridContract:
 
     @contextmanager
     def _looped(self, folder: RunFolder) -> Iterator[tuple[Loop, DrivenGrid]]:
-        """Yield the loop of a run over the grid, without a parameter server; it then disappears as if killed."""
+        """Yield the loop of a run and its started grid; nothing claims uploads.
+
+        Then close both without `done`, like a kill.
+        """
         run = prepare(folder, Job.model_validate(_JOB), RunObserver())
         grid = type(self).open_grid(folder, run.job)
         loop = Loop.of(run, grid)
@@ -118,7 +123,7 @@ class GridContract:
 
 
 class _PausedByUpdate(RunObserver):
-    """Requests a pause when the first update was applied."""
+    """Requests a pause of the run, by creating its stop file, when updates are applied."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -129,7 +134,7 @@ class _PausedByUpdate(RunObserver):
 
 
 def _brought(grid: DrivenGrid, number: int) -> list[Outcome]:
-    """Return `number` outcomes, once clients have delivered them."""
+    """Wait until the grid has at least `number` outcomes, and return them; fail after `_PATIENCE_S` seconds."""
     give_up = time.monotonic() + _PATIENCE_S
     while len(outcomes := list(grid.claim())) < number:
         assert time.monotonic() < give_up, f"{outcomes} and no more after {_PATIENCE_S:g} s"

@@ -15,18 +15,19 @@ _UPDATES = 100
 
 
 class RuleContract:
-    """Tests of rules: a package's test class subclasses it and says which.
+    """Tests that every update rule must pass: a package's test class subclasses it and sets `rules`.
 
     class TestMedian(RuleContract):
         rules = (Median(), Median(buffer=5))
     """
 
     rules: ClassVar[Sequence[Rule]]
-    """Instances to test, such as one with each kind of setting; a buffer of 5 or less, or of the default."""
+    """The rules to test, such as one with each kind of setting. A rule with a buffer has one of at most 5 or of the
+    default."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run each test with each rule."""
-        # Parametrised here and not by a decorator: the rules are those of the subclass.
+        """Run each test with each of `rules`, and with update numbers in the middle and at the end of a buffer."""
+        # A decorator could not do this, because the rules are those of the subclass.
         if "rule" in metafunc.fixturenames:
             metafunc.parametrize("rule", self.rules, ids=str)
         if "number" in metafunc.fixturenames:  # in the middle and at the end of a buffer of 5 or 10
@@ -44,15 +45,15 @@ class RuleContract:
         server = before.copy()
         weight = rule.apply(server, _update(slice(0, size), client, base, number))
         pieces = before.copy()
-        # Uneven pieces, since stores fold blocks of a fixed size and a remainder.
+        # The pieces are uneven, since stores fold blocks of a fixed size and a remainder.
         for part in (slice(0, size // 3), slice(size // 3, size)):
             assert rule.apply(pieces[..., part], _update(part, client, base, number)) == weight
         assert pieces.tobytes() == server.tobytes()
-        # An upload is read by several passes: a rule that wrote into it would change what the next one sees.
+        # The upload must be unchanged, since several passes read it, and each must see the same numbers.
         assert (client.tobytes(), base.tobytes()) == (_noise(1, size).tobytes(), _noise(2, size).tobytes())
 
     def test_folded_again_the_same_update_gives_the_same_bits(self, rule: Rule, number: int) -> None:
-        """Check that a rule keeps nothing but its state, so that a result never depends on earlier calls."""
+        """Check that a rule remembers nothing outside its state, so that a result never depends on earlier calls."""
         first, second = _kept(rule, 100).copy(), _kept(rule, 100).copy()
         update = _update(slice(0, 100), _noise(1, 100), _noise(2, 100), number)
         rule.apply(first, update)
@@ -62,13 +63,13 @@ class RuleContract:
         assert first.tobytes() == second.tobytes()
 
     def test_a_partial_update_counts_by_the_fraction_trained(self, rule: Rule) -> None:
-        """Check it from a state of zeros, with an update that is the last of a buffer."""
+        """Check that half an update moves W half as far, from the first state of a job and at the end of a buffer."""
         moved: list[Any] = []
         for fraction in (1.0, 0.5):
             server = rule.state.rows(rule.state.begun(_noise(0, 100)))
             rule.apply(server, _update(slice(0, 100), _noise(1, 100), _noise(2, 100), 20, fraction))
             moved.append(np.atleast_2d(server)[0].astype(np.float64) - _noise(0, 100))
-        # Not bit by bit: the fraction enters the arithmetic at another place than a division of the result.
+        # The comparison allows rounding errors, because the rule may multiply by the fraction at another place.
         np.testing.assert_allclose(moved[1], moved[0] / 2, rtol=1e-3, atol=1e-5)
 
     def test_only_a_rule_that_says_so_needs_the_base(self, rule: Rule) -> None:
@@ -81,7 +82,7 @@ class RuleContract:
             rule.apply(server, update)
 
     def test_one_that_says_that_it_averages_never_leaves_the_two(self, rule: Rule, number: int) -> None:
-        """Check it, because such a rule also averages variances, which must stay positive."""
+        """Check that the result is between server and upload, because variances are averaged too and must stay ≥ 0."""
         if not rule.averages:
             return
         before, client, base = _kept(rule, 1000), np.abs(_noise(1, 1000)), _noise(2, 1000)
@@ -98,7 +99,7 @@ def _update(part: slice, client: Vector, base: Vector, number: int, fraction: fl
 
 
 def _kept(rule: Rule, size: int) -> Vector:
-    """Return W and the state that the rule keeps, in the middle of a job."""
+    """Return random numbers in the shape of W and the rule's state, as in the middle of a job."""
     return rule.state.rows(_noise(0, rule.state.size(size)))
 
 

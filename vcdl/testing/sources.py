@@ -11,7 +11,7 @@ from vcdl.data.rows import in_memory
 
 
 class SourceContract:
-    """Tests of data sets: a package's test class subclasses it and says which.
+    """Tests that every published data set must pass: a package's test class subclasses it and sets `source`.
 
     class TestLeaves(SourceContract):
         source = my_package.leaves
@@ -21,12 +21,12 @@ class SourceContract:
     source: Any
     """The module, with FACTS and `load`."""
     local: Path | None = None
-    """A folder with copies of its files; None: it needs none."""
+    """A folder with copies of the source's files, so that the tests download nothing; None: it needs no files."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def loaded(cls) -> DataSource:
-        """Return all samples of the source."""
+        """Load all samples of the source, once for all tests of the class."""
         found: DataSource = cls.source.load(cls.local)
         return found
 
@@ -39,11 +39,12 @@ class SourceContract:
         assert len(loaded.train) == facts.train_samples
         assert (0 if loaded.test is None else len(loaded.test)) == facts.test_samples
         assert in_memory(loaded.train.x).shape[1:] == facts.input_shape
-        # Every class occurs, from 0 on: a model has as many outputs.
+        # Every class from 0 on must occur, because a model has an output for each.
         assert sorted(np.unique(loaded.train.y)) == list(range(facts.outputs))
 
     def test_every_load_gives_the_same_samples_in_the_same_order(self, loaded: DataSource) -> None:
         again = self.source.load(self.local)
-        # Bit by bit: shards are named by their content, and a resumed run cuts the same ones.
+        # The samples must be equal bit by bit, because shards are named by their content and a resumed run must cut the
+        # same ones.
         assert in_memory(again.train.x).tobytes() == in_memory(loaded.train.x).tobytes()
         assert again.train.y.tobytes() == loaded.train.y.tobytes()

@@ -17,11 +17,12 @@ from vcdl.testing.folds import SIZE, changing, fold, replayed, subtask, weights,
 from vcdl.wire.weights import Vector
 
 OpenStore = Callable[..., WeightStore]
-"""Opens a new connection to the test's one store, `open_store(size=SIZE)`; picklable for another process."""
+"""`open_store(size=SIZE)` opens a new connection to the same store at each call. It must be picklable, for other
+processes."""
 
 
 class StoreContract:
-    """Tests of stores: a package's test class subclasses it and has the fixture `open_store`.
+    """Tests that every weight store must pass: a package's test class subclasses it and has the fixture `open_store`.
 
     class TestSqliteStore(StoreContract):
         @pytest.fixture
@@ -31,7 +32,7 @@ class StoreContract:
 
     @pytest.fixture
     def store(self, open_store: OpenStore) -> Iterator[WeightStore]:
-        """Yield a store that contains version 0."""
+        """Yield a connection to a store that contains version 0, `weights(0)`; close it afterwards."""
         store = open_store()
         store.create(weights(0))
         yield store
@@ -42,7 +43,7 @@ class StoreContract:
     ) -> None:
         other = open_store()
         first, second = store.fold([fold(0)]) + store.fold([fold(1)])
-        # It has read the store before the restore, so its copy is of weights that are replaced.
+        # This connection has read the store before the restore, so it may have a copy of the weights that are replaced.
         other.version()
         assert store.restore(5, weights(9), [first])
         check(store, 5, weights(9))
@@ -169,7 +170,7 @@ class StoreContract:
         with pytest.raises(FloatingPointError):
             store.fold([fold(0), changing(subtask(1), broken)])
         check(store, 0, weights(0))
-        # The failed batch has left no record either: both subtasks count now.
+        # The failed batch must not leave a record either, so both subtasks count now.
         assert [record.version for record in store.fold([fold(0), fold(1)])] == [1, 2]
         check(store, 2, replayed(0, 1))
 
@@ -178,7 +179,8 @@ class StoreContract:
     ) -> None:
         store.fold([fold(0)])
         batch = [fold(1), fold(2, refusal=Refusal.NOT_FINITE), fold(3), fold(4, refusal=Refusal.NORM_TOO_LARGE)]
-        # All of them at once: the assimilator repeats the batch without those, and must not do so once for each.
+        # All refusals must come with one error, because the assimilator repeats the batch without these uploads only
+        # once.
         with pytest.raises(Unfit) as caught:
             store.fold(batch)
         assert {name: refused.refusal for name, refused in caught.value.refused.items()} == {
@@ -190,7 +192,7 @@ class StoreContract:
         check(store, 3, replayed(0, 1, 3))
 
     def test_what_is_in_the_weights_is_not_looked_at_again(self, store: WeightStore) -> None:
-        """Check that an applied update is not judged again, whose server was killed before its journal row."""
+        """Check that an applied upload is not refused later, if its server was killed before it wrote the journal."""
         (first,) = store.fold([fold(0)])
         assert store.fold([fold(0, refusal=Refusal.NORM_TOO_LARGE)]) == [first]
 
@@ -201,7 +203,7 @@ class StoreContract:
     ) -> None:
         (record,) = store.fold([fold(0)])
         other = open_store()
-        # A journal that is ahead of the store, as after the store's server came back from an older dump.
+        # The journal is ahead of the store here, as after the store's server came back from an older dump.
         other.expected = lambda: Expected(2, subtask(1), 2)
         for look in (other.version, other.read, lambda: other.fold([fold(1)])):
             with pytest.raises(StoreLost, match="at version 1 and the journal at 2"):
@@ -234,8 +236,7 @@ class StoreContract:
         assert store.version() == 100
         records = store.fold([fold(number) for number in range(100)])
         assert sorted(record.version for record in records) == list(range(1, 101))
-        # The order of the two processes is chance, so the expected weights are computed in the order that the records
-        # tell.
+        # The order of the two processes is chance, so the expected weights are computed in the order of the records.
         order = [int(record.subtask[-3:]) for record in sorted(records, key=lambda record: record.version)]
         check(store, 100, replayed(*order))
 
@@ -258,7 +259,7 @@ class StoreContract:
         seen = results.get(timeout=60)
         reader.join(60)
         assert reader.exitcode == 0
-        # Each fold adds 1, so every number of version v is v: half an update would show two values.
+        # Each fold adds 1 to all weights, so all weights of version v are v. Half an update would show two values.
         assert all(whole and first == version for version, first, whole in seen)
         versions = [version for version, _, _ in seen]
         assert versions == sorted(versions)

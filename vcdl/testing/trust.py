@@ -1,4 +1,4 @@
-"""Test the contract of every trust in clients."""
+"""Test the contract of every kind of trust in clients."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -18,7 +18,7 @@ from vcdl.wire.weights import Layout, Variable, Vector
 from vcdl.wire.workunit import UpdateHeader
 
 LAYOUT = Layout((Variable("dense/kernel", (60, 10), 0), Variable("dense/bias", (10,), 600)))
-"""The model of the job."""
+"""The layout of the weights in these tests, those of one dense layer."""
 _HOSTS = ("often", "seldom", "refused", "new")
 _BROUGHT = 60
 """Uploads of a test: enough for hosts to become known, quarantined and trusted."""
@@ -26,11 +26,11 @@ _SIZES = (LAYOUT.size, 7)
 """Sizes of blocks: the whole model, and one whose blocks end in the middle of a variable."""
 
 NewTrust = Callable[[Journal], Trust]
-"""`new_trust(journal)`: a trust in the clients of a job with this journal, as a server creates it at its start."""
+"""`new_trust(journal)` returns the trust of a job with this journal, as a server creates it at its start."""
 
 
 class TrustContract:
-    """Tests of a trust: a package's test class subclasses it and has two fixtures.
+    """Tests that every kind of trust must pass: a package's test class subclasses it and has two fixtures.
 
     `tail` returns the numbers that the trust keeps after W when a job starts.
 
@@ -53,12 +53,12 @@ class TrustContract:
             for number in range(1, _BROUGHT):
                 _bring(journal, number)
                 follower.catch_up()
-                # Each tenth only: a new trust reads the whole journal.
+                # A new trust reads the whole journal, which is slow, so only each tenth upload is checked.
                 if number % 10 == 0:
                     anew = new_trust(journal)
                     anew.catch_up()
                     followed, begun = (_admit(trust, journal, counted) for trust in (follower, anew))
-                    # By repr, as it holds every field, and NaN equals itself there.
+                    # They are compared by repr, as it contains every field, and as NaN equals itself there.
                     assert repr(followed) == repr(begun)
 
     def test_what_counts_does_so_at_most_once_and_what_is_whole_is_no_part(
@@ -79,15 +79,25 @@ class TrustContract:
     def test_measuring_changes_nothing_and_no_number_is_held_further_from_where_it_began(
         self, new_trust: NewTrust, tail: Vector, tmp_path: Path, size: int, length: float
     ) -> None:
-        # Twice with fresh copies: the second fold of an upload, after a kill, must give the same bits.
+        # The upload is measured twice with fresh copies, because a second fold after a kill must give the same bits.
         held = [self._held(new_trust, tail.copy(), tmp_path, length, blocks) for blocks in (size, size)]
         assert held[0].tobytes() == held[1].tobytes(), "folded again it is the same"
         base, upload = _base(), _upload(length)
-        # A trust may shorten a step, never lengthen or turn it; 1e-5 is float32's rounding at these magnitudes.
+        # A trust may shorten a step, but never lengthen or turn it; 1e-5 is float32's rounding at these magnitudes.
         assert (np.abs(held[0] - base) <= np.abs(upload - base) + 1e-5).all()
 
     def _held(self, new_trust: NewTrust, tail: Vector, folder: Path, length: float, size: int) -> Vector:
-        """Return an upload as it is applied, in blocks of `size` numbers."""
+        """Measure and judge an upload in blocks of `size` numbers, and return it as the trust would let it be applied.
+
+        A trust that measures nothing returns it unchanged. `tail` is changed in place.
+
+        Args:
+            new_trust: Makes the trust.
+            tail: The numbers that the trust keeps after W.
+            folder: The folder of the journal.
+            length: The length of the step, as a multiple of usual weights.
+            size: Numbers in a block.
+        """
         base, upload, w = _base(), _upload(length), weights(3, LAYOUT.size)
         with closing(Journal.at(folder / "journal.db")) as journal, ExitStack() as opened:
             measurement = new_trust(journal).measurement(UploadFacts(1, 0, 10, 1.0), opened)
@@ -114,7 +124,7 @@ def _upload(length: float) -> Vector:
 
 
 def _bring(journal: Journal, number: int) -> None:
-    """Record an upload of a host: it is applied, or refused for one of the hosts."""
+    """Append an upload to the journal: number 3n is one of the host `refused` and refused, others are applied."""
     name, host = workunit(number), "refused" if number % 3 == 0 else "seldom" if number % 7 == 0 else "often"
     journal.append(WorkunitCreated(name), WorkunitSent(name, host, 10))
     if host == "refused":
@@ -124,7 +134,7 @@ def _bring(journal: Journal, number: int) -> None:
 
 
 def _admit(trust: Trust, journal: Journal, counted: float) -> Sequence[Admission]:
-    """Return how far the trust would trust each host now."""
+    """Return how the trust admits a further upload from each of `_HOSTS` now, in their order."""
     name = workunit(_BROUGHT)
     header = UpdateHeader("j", name, 0, LAYOUT.fingerprint, 10, counted, 1.0, 0.5)
     uploads = [Uploaded(name, Path("update.h5"), 0, host) for host in _HOSTS]

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of YAML file that a command accepts."""
+    """A kind of YAML file that a command accepts, with what error messages need to know about it."""
 
     name: str
     """Its noun with the article, for messages: `a job file`."""
@@ -30,8 +30,8 @@ _KINDS = (JOB, FLEET, CLIENTS, HOSTS, POPULATION)
 
 
 def mistaken_for(expected: FileKind, values: Mapping[str, Any]) -> FileKind | None:
-    """Return the other kind that a file is, judging by its keys; None if it may be of the expected kind."""
-    # One key of its own is enough: the other keys may be mistakes, which are reported later.
+    """Return the other kind that a file seems to be, judging by its keys; None if it may be of the expected kind."""
+    # One key that only the expected kind has is enough: the other keys may be mistakes, which are reported later.
     if expected.own_keys & values.keys():
         return None
     return next((kind for kind in _KINDS if kind.own_keys & values.keys()), None)

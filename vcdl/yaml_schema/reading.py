@@ -16,7 +16,7 @@ from vcdl.errors import JobError, without_passwords
 from vcdl.yaml_schema.file_kind import FileKind, mistaken_for
 
 MAX_SIZE_BYTES = 1 << 20
-"""Largest file that is read. Ours have 2 KiB: a larger one is something else, given by mistake."""
+"""Largest file that is read. Files of VCDL have some 2 KiB: a larger one is something else, given by mistake."""
 MAX_SHOWN = 20
 """Problems listed before "and N more"."""
 
@@ -24,7 +24,8 @@ _HALF = "half of an escaped character (\\ud800 to \\udfff alone); write the char
 
 Place = tuple[str | int, ...]
 
-# YAML 1.2's scalars instead of PyYAML's 1.1: 1e-3 is a number; `on`, 1:30 and 2024-01-01 are text; 010 is ten.
+# Words and numbers are recognised as in YAML 1.2, not as in PyYAML's 1.1: 1e-3 is a number; `on`, 1:30 and 2024-01-01
+# are text; 010 is ten.
 _RESOLVERS = (
     ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     ("tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
@@ -38,7 +39,7 @@ _RESOLVERS = (
 
 
 class Problem(NamedTuple):
-    """One mistake, with its place in the file."""
+    """One mistake of a user: the place in the file and a message that continues `line: place:`."""
 
     at: Place
     message: str
@@ -47,7 +48,10 @@ class Problem(NamedTuple):
 
 
 class ProblemsError(ValueError):
-    """Raised by a validator for all problems of one value; their places are relative to that value."""
+    """Raised by a validator for all problems of one value, with places relative to that value.
+
+    `report` needs places from the top of the file, so the caller puts the value's own place in front.
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         super().__init__("several problems")
@@ -56,7 +60,7 @@ class ProblemsError(ValueError):
 
 @dataclass
 class Document:
-    """The content of a file: plain values, the line of each, and the problems found while reading it."""
+    """The content of a file as lists, mappings, texts and numbers, with each value's line and the problems so far."""
 
     kind: FileKind
     values: Any = None
@@ -66,11 +70,11 @@ class Document:
     """Place → the command-line setting that replaced it, as given."""
 
     def setting_of(self, at: Place) -> str | None:
-        """Return the setting of the command line that a place comes from; None if it comes from the file."""
+        """Return the command-line setting that gave the value at a place, as the user wrote it; None: the file did."""
         return next((self.settings[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.settings), None)
 
     def line_of(self, at: Place) -> int:
-        """Return the line of a place, or of the nearest enclosing place that the file has."""
+        """Return the line of a place, counted from 1, or of the nearest enclosing place that the file has."""
         while at and at not in self.lines:
             at = at[:-1]
         return self.lines.get(at, 1)
@@ -89,7 +93,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        # An alias of an alias of an alias expands without bound; no file of ours needs one.
+        # An alias is refused, because aliases of aliases expand without bound and no file of VCDL needs one.
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "aliases are not used here: write it out", mark)
@@ -103,7 +107,15 @@ for _tag, _pattern, _first in _RESOLVERS:
 
 
 def read_document(path: Path, kind: FileKind) -> Document:
-    """Read a file. Raises JobError when it cannot be read, is not YAML or is of another kind."""
+    """Read a file into a Document, with mistakes of single keys in its `problems`.
+
+    Args:
+        path: The file.
+        kind: The kind that it should be.
+
+    Raises:
+        JobError: It cannot be read, is empty, is not YAML, is no mapping, or is of another kind.
+    """
     node = _compose(_text_of(path, kind), str(path))
     if node is None:
         raise JobError(f"{path}: the file is empty; {kind.guide} has an example")
@@ -111,7 +123,7 @@ def read_document(path: Path, kind: FileKind) -> Document:
     document.values = _plain(node, (), document)
     if not isinstance(document.values, dict):
         raise JobError(f"{path}:1: expected keys, each with its value after a colon, got {show(document.values)}")
-    # Before the schema, else a fleet file given as a job file would produce a page of unknown keys.
+    # The kind is checked before the schema, else a fleet file given as a job file would produce a page of unknown keys.
     other = mistaken_for(kind, document.values)
     if other is not None:
         raise JobError(f"{path}: this is {other.name} ({other.guide}); give {kind.name} ({kind.guide})")
@@ -119,7 +131,17 @@ def read_document(path: Path, kind: FileKind) -> Document:
 
 
 def replace_key(document: Document, setting: str) -> None:
-    """Replace one key by a setting `stop.epochs=2`: a dotted key and a YAML value. Raises JobError."""
+    """Replace one key of the document in place by a setting such as `stop.epochs=2`, and record where it came from.
+
+    Missing sections on the way are added.
+
+    Args:
+        document: The document to change.
+        setting: A dotted key, `=`, and a value in YAML.
+
+    Raises:
+        JobError: It is no such setting, or a key on the way is no section.
+    """
     origin = f"{document.kind.option} {show(setting)}"
     key, equals, text = setting.partition("=")
     at = tuple(key.strip().split("."))
@@ -135,13 +157,21 @@ def replace_key(document: Document, setting: str) -> None:
         if not isinstance(section, dict):
             whole = without_passwords(".".join(at[:depth]))
             raise JobError(f"{origin}: the file has {whole} as one value; set {whole} as a whole")
-    # Recorded, because a wrong value of the command line has no line in the file.
+    # The setting is recorded, because a wrong value from the command line has no line in the file to report.
     document.settings[at] = setting
     section[at[-1]] = None if node is None else _plain(node, at, document)
 
 
 def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobError:
-    """Return one error with a line per problem: those of the file by line, then those of the command line."""
+    """Return one error for the user with a line for each problem: those of the file by line, then those of settings.
+
+    After MAX_SHOWN problems it says only how many more there are.
+
+    Args:
+        path: The file, which precedes each line.
+        document: Its content, by which each place gets its line or setting.
+        problems: The problems.
+    """
     of_file: list[tuple[int, str]] = []
     of_settings: list[str] = []
     for problem in problems:
@@ -157,7 +187,12 @@ def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobEr
 
 
 def report_values(origin: str, problems: Iterable[Problem]) -> JobError:
-    """Return one error with a line per problem of values that come from no file."""
+    """Return one error for the user with a line for each problem of values that come from no file.
+
+    Args:
+        origin: Where the values come from, which precedes each line.
+        problems: The problems; those after MAX_SHOWN are left out.
+    """
     return JobError("\n".join([f"{origin}: {_breadcrumb(problem)}" for problem in problems][:MAX_SHOWN]))
 
 
@@ -223,7 +258,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
 
 
 def _plain(node: yaml.Node, at: Place, document: Document) -> Any:
-    # `_mapping` has set the line of the key, which is more useful to a reader than that of its value.
+    # For a value in a mapping, `_mapping` has set the line of the key, which helps a reader more than that of the
+    # value.
     document.lines.setdefault(at, node.start_mark.line + 1)
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
     if isinstance(node, yaml.MappingNode) and kind == "map":
@@ -254,7 +290,7 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
         except UnicodeError:
             document.problems.append(Problem(at, f"of a key: {_HALF}", line))
             continue
-        # PyYAML would silently keep the last one, while the user sees both in the file.
+        # A key that is given twice is a mistake: PyYAML would silently keep the last one, while the user sees both.
         if key in values:
             first = document.lines[(*at, key)]
             document.problems.append(Problem((*at, key), f"given on line {first} already; keep one", line))
@@ -265,9 +301,12 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
 
 
 def _whole_characters(text: str) -> str:
-    r"""Replace JSON's pairs of escapes (`"\ud83d\ude00"`) by the characters that they stand for.
+    r"""Replace pairs of JSON's escapes (`"\ud83d\ude00"`), which stand for one character, by that character.
 
-    Raises UnicodeError for half a pair, which no file can hold.
+    JSON writes a character above U+FFFF as such a pair.
+
+    Raises:
+        UnicodeError: There is half a pair, which no file can contain.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
 
@@ -288,7 +327,7 @@ def _scalar(kind: str, text: str) -> Any:
 
 
 def _breadcrumb(problem: Problem) -> str:
-    # Keys come from the file: one with a line break in it must not break the line.
+    # Keys come from the file and may contain a line break, which must not break the line of the message.
     steps = [str(step + 1) if isinstance(step, int) else _printable(step) for step in problem.at]
     return f"{' > '.join(steps)}: {problem.message}" if steps else problem.message
 

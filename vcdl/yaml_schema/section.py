@@ -25,12 +25,12 @@ from vcdl.yaml_schema.reading import (
 
 
 class Section(BaseModel):
-    """A part of a file: frozen, and strict about its keys."""
+    """The base class of a part of a file: immutable, and unknown keys are refused with the nearest known one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     foreign_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Key of another program → what replaces it here."""
+    """Key that users know from another program → what to write instead, for the error message."""
 
 
 _Kind = TypeVar("_Kind", bound=Section)
@@ -43,13 +43,13 @@ def _as_yaml(value: Any) -> Any:
 
 
 SECTION_AS_YAML = PlainSerializer(_as_yaml)
-"""The YAML form of a key that takes one of several sections, or a list of them."""
+"""Serialises a field whose value is a section, or a tuple of sections, as mappings without empty keys."""
 
 
 def load_section(
     schema: type[_Kind], kind: FileKind, path: Path | None, overrides: Sequence[str] = (), folder: Path | None = None
 ) -> _Kind:
-    """Read and check a whole file.
+    """Read a file, replace keys by settings of the command line, and check all of it by a schema.
 
     Args:
         schema: The section that the whole file is.
@@ -68,7 +68,7 @@ def load_section(
     try:
         section = schema.model_validate(document.values, context=folder)
     except ValidationError as error:
-        # A value that could not be read counts as missing now, which is not a second problem.
+        # A value that could not be read is missing for the schema, which would report its place a second time.
         refused = {problem.at for problem in problems}
         problems += [problem for problem in _problems_of(error, schema) if problem.at not in refused]
     if problems:
@@ -77,7 +77,16 @@ def load_section(
 
 
 def section_of(schema: type[_Kind], values: Mapping[str, Any], origin: str) -> _Kind:
-    """Check values that come from no file, without checking paths; `origin` precedes each problem. Raises JobError."""
+    """Check values that come from no file by a schema. Paths in them are not checked.
+
+    Args:
+        schema: The section that the values are.
+        values: Key → value, as in a file.
+        origin: Where they come from, which precedes each problem in the error.
+
+    Raises:
+        JobError: Something is wrong; the message has a line for each problem.
+    """
     try:
         return schema.model_validate(values)
     except ValidationError as error:
@@ -85,7 +94,11 @@ def section_of(schema: type[_Kind], values: Mapping[str, Any], origin: str) -> _
 
 
 def read_section(kind: type[_Kind], raw: Any) -> _Kind:
-    """Check a section's values inside a validator. Raises ProblemsError whose places are relative to the section."""
+    """Check the values of a section inside a validator of another section.
+
+    Raises:
+        ProblemsError: Something is wrong; the places are relative to the section.
+    """
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
@@ -95,13 +108,13 @@ def read_section(kind: type[_Kind], raw: Any) -> _Kind:
 def one_of_sections(
     key: str, known: Mapping[str, type[Section]], default: str | None = None, cure: str = ""
 ) -> PlainValidator:
-    """Return a validator for a section whose `key` names its kind; the name may also stand alone, without a section.
+    """Return a validator for a section whose `key` chooses its class; the name alone may stand for the whole section.
 
     Args:
-        key: The key that names the kind.
-        known: The kinds by name.
+        key: The key that names the kind, such as `rule`.
+        known: Name of a kind → its section class.
         default: The kind of a section without that key; None: the key is required.
-        cure: Advice for an unknown name.
+        cure: Advice that is added to the error for an unknown name.
     """
 
     def check(raw: Any) -> Section:
@@ -117,7 +130,7 @@ def one_of_sections(
             kind = known[name]
         except PluginError as error:
             refuse(raw, str(error))
-        # Without `key`, a key of another kind shows that the default was not meant.
+        # If `key` is missing, a key that only another kind has shows that the user did not mean the default kind.
         if key not in fields:
             _refuse_keys_of_others(name, fields)
         return read_section(kind, fields)
@@ -129,7 +142,7 @@ def one_of_sections(
         problems: list[Problem] = []
         usable: dict[str, type[Section]] = {}
         for name in known:
-            # A kind of a broken package is skipped: it must not hide the user's mistake.
+            # A kind whose package is broken is skipped, because it must not hide the user's mistake.
             with suppress(PluginError):
                 usable[name] = known[name]
         for field in fields.keys() - known[meant].model_fields.keys():
@@ -143,7 +156,7 @@ def one_of_sections(
 
 
 def list_of_sections(kind: type[Section]) -> PlainValidator:
-    """Return a validator for a list of one section or more; a problem's place is `(index, key)`."""
+    """Return a validator for a list of one or more sections, which gives a tuple; problems are at `(index, key)`."""
 
     def check(raw: Any) -> tuple[Section, ...]:
         if not isinstance(raw, list | tuple) or not raw:
@@ -162,7 +175,7 @@ def list_of_sections(kind: type[Section]) -> PlainValidator:
 
 
 def plain_or_section(plain: PlainValidator, section: type[Section]) -> PlainValidator:
-    """Return a validator for a plain value, or a section in its place."""
+    """Return a validator for a key that takes either one value, checked by `plain`, or a section of further keys."""
     check_plain: Callable[[Any], Any] = plain.func  # type: ignore[assignment]
 
     def check(raw: Any) -> Any:
@@ -174,7 +187,7 @@ def plain_or_section(plain: PlainValidator, section: type[Section]) -> PlainVali
 
 
 def section_or_nothing(section: type[Section]) -> PlainValidator:
-    """Return a validator for a section that may be left out."""
+    """Return a validator for a section or None, where None means that the feature is not used."""
 
     def check(raw: Any) -> Any:
         if raw is None or isinstance(raw, section):
@@ -187,10 +200,13 @@ def section_or_nothing(section: type[Section]) -> PlainValidator:
 
 
 def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Problem]:
-    """Yield pydantic's findings as Problems. VCDL's validators raise ValueError with the finished sentence."""
+    """Yield the findings of pydantic as Problems with sentences for users and places from the top of `schema`.
+
+    A ValueError of a validator contains the finished sentence, which is kept; pydantic's own findings are reworded.
+    """
     for item in error.errors(include_url=False):
         at, cause = item["loc"], item.get("ctx", {}).get("error")
-        # Our own validators name the place inside their value. Pydantic knows only the value's.
+        # A ProblemsError has places inside its value, while pydantic knows the place of the value, so both are joined.
         if isinstance(cause, ProblemsError):
             for problem in cause.problems:
                 yield problem._replace(at=at + problem.at)
@@ -216,19 +232,27 @@ def _unknown(at: Place, section: type[Section]) -> Problem:
 
 
 def _section_at(schema: type[Section], at: Place) -> type[Section]:
-    """Return the section at a place below another one, by keys and indices of lists."""
+    """Return the section class at a place in `schema`, by the types of keys and, at an index, of list entries."""
     for step in at:
         schema = get_args(schema)[0] if isinstance(step, int) else _fields(schema)[str(step)]
     return schema
 
 
 def _fields(section: type[Section]) -> dict[str, Any]:
-    """Return the type of each key of a section, by the key's name in the file."""
+    """Return a mapping: key of a section, as the file spells it → its type."""
     return {field.alias or name: field.annotation for name, field in section.model_fields.items()}
 
 
 def exactly_one(section: Section, *keys: str) -> None:
-    """Check that exactly one of the section's keys has a value. Raises ValueError."""
+    """Check that exactly one of some keys of a section has a value.
+
+    Args:
+        section: The section.
+        keys: The names of the fields.
+
+    Raises:
+        ValueError: None of them has one, or several have.
+    """
     given = [key.rstrip("_") for key in keys if getattr(section, key) is not None]
     if len(given) != 1:
         known = ", ".join(key.rstrip("_") for key in keys)

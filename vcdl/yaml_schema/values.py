@@ -1,4 +1,4 @@
-"""Validate the values of our YAML files, strictly (`true` is no number, `"5"` not 5), with refusals as sentences."""
+"""Validate the values of YAML files strictly (`true` is no number, `"5"` is not 5), and refuse them in sentences."""
 
 import math
 import re
@@ -15,12 +15,18 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def expected(what: str, value: Any) -> ValueError:
-    """Return an error in the usual form: `expected a whole number ≥ 1, got "fifty"`."""
+    """Return an error in the form of all validators: `expected a whole number ≥ 1, got "fifty"`."""
     return ValueError(f"expected {what}, got {show(value)}")
 
 
 def whole(at_least: int, at_most: int | None = None, *words: str) -> PlainValidator:
-    """Return a validator for a whole number in a range (both ends included), or one of the words."""
+    """Return a validator for a whole number in a range, both ends included, or one of the words.
+
+    Args:
+        at_least: The smallest number.
+        at_most: The largest number; None: no limit.
+        words: Texts that are valid too, such as `auto`.
+    """
     limits = f"≥ {at_least}" if at_most is None else f"from {at_least} to {at_most}"
     what = " or ".join((f"a whole number {limits}", *words))
 
@@ -35,7 +41,7 @@ def whole(at_least: int, at_most: int | None = None, *words: str) -> PlainValida
 
 
 def above_zero(also: str = "") -> PlainValidator:
-    """Return a validator for a finite number > 0. `also` names another form of the key in messages."""
+    """Return a validator for a finite number > 0, given as a float; `also` is another form of the key in messages."""
     return _number("a number > 0", lambda value: value > 0, also=also)
 
 
@@ -45,7 +51,7 @@ def any_number() -> PlainValidator:
 
 
 def at_least(limit: float, *words: str) -> PlainValidator:
-    """Return a validator for a finite number ≥ limit, or one of the words."""
+    """Return a validator for a finite number ≥ `limit`, which gives a float, or for one of the words."""
     return _number(f"a number ≥ {limit:g}", lambda value: value >= limit, *words)
 
 
@@ -55,12 +61,12 @@ def between(least: float, most: float) -> PlainValidator:
 
 
 def fraction(*words: str, zero: bool, one: bool, also: str = "") -> PlainValidator:
-    """Return a validator for a number between 0 and 1, or a word.
+    """Return a validator for a number between 0 and 1, which gives a float, or for one of the words.
 
     Args:
-        words: The words.
-        zero: 0 is included.
-        one: 1 is included.
+        words: Texts that are valid too.
+        zero: Whether 0 is valid.
+        one: Whether 1 is valid.
         also: Another form that the key may have, for messages.
     """
     out = " and ".join(name for name, included in (("0", zero), ("1", one)) if not included)
@@ -74,7 +80,7 @@ def count_or_fraction() -> PlainValidator:
     def check(value: Any) -> int | float:
         if _is_whole(value) and value >= 1:
             return int(value)
-        # 1.0 is refused: it may be meant as one sample or as all of them.
+        # 1.0 is refused, because it may be meant as one sample or as all of them.
         if isinstance(value, float) and 0 < value < 1:
             return value
         raise expected("a whole number ≥ 1, or a fraction between 0 and 1 (both excluded)", value)
@@ -106,14 +112,19 @@ def one_of(literal: Any) -> PlainValidator:
 
 
 def expected_one_of(known: tuple[str, ...], value: Any) -> ValueError:
-    """Return an error that names the nearest of the known words."""
+    """Return an error that lists the known words, and suggests the one that is similar to a text."""
     hint = nearest(value, known) if isinstance(value, str) else ""
     hint = f"; {hint}" if hint.startswith("did") else ""
     return ValueError(f"expected one of: {', '.join(known)}; got {show(value)}{hint}")
 
 
 def text(pattern: str, what: str) -> PlainValidator:
-    """Return a validator for text that matches the whole pattern."""
+    """Return a validator for text that matches a whole pattern.
+
+    Args:
+        pattern: The regular expression.
+        what: What the pattern means, for messages: `the name of a part`.
+    """
     compiled = re.compile(pattern, re.ASCII)
 
     def check(value: Any) -> str:
@@ -125,12 +136,14 @@ def text(pattern: str, what: str) -> PlainValidator:
 
 
 def function_path() -> PlainValidator:
-    """Return a validator for `package.module:function`."""
+    """Return a validator for text of the form `package.module:function`; whether the function exists is not checked."""
     return text(FUNCTION.pattern, "package.module:function")
 
 
 def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> PlainValidator:
-    """Return a validator for an existing file, relative to the context's folder.
+    """Return a validator for an existing file, which gives its absolute path.
+
+    Relative paths start at the folder of the validation's context. Without a context the path is not checked.
 
     Args:
         misread: Returns advice for a path of a kind that the key does not take, or None.
@@ -148,17 +161,33 @@ def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> Pla
 
 
 def existing_folder() -> PlainValidator:
-    """Return a validator for an existing folder, relative to the context's folder."""
+    """Return a validator for an existing folder, which gives its absolute path, as `existing_file` does."""
     return PlainValidator(lambda value, info: _existing(value, info.context, "folder", Path.is_dir))
 
 
 def existing_path(value: Any, job_folder: Path | None) -> Path:
-    """Return an existing path, relative to the job file's folder; without one it is not checked. Raises ValueError."""
+    """Return the absolute path of an existing file or folder.
+
+    Args:
+        value: The path as the user gave it.
+        job_folder: Where a relative path starts; None: the path is returned unchanged and not checked.
+
+    Raises:
+        ValueError: There is nothing at the path.
+    """
     return _existing(value, job_folder, "file or folder", Path.exists)
 
 
 def folder(raw: Any, job_folder: Path | None) -> Path | None:
-    """Return an existing folder, relative to `job_folder`, which is also the default. Raises ValueError."""
+    """Return the absolute path of an existing folder; None if both arguments are None.
+
+    Args:
+        raw: The path as the user gave it; None: `job_folder`.
+        job_folder: Where a relative path starts; None: the path is returned unchanged and not checked.
+
+    Raises:
+        ValueError: There is no such folder.
+    """
     if raw is None and job_folder is None:
         return None
     return _existing("." if raw is None else raw, job_folder, "folder", Path.is_dir)
@@ -167,7 +196,8 @@ def folder(raw: Any, job_folder: Path | None) -> Path | None:
 def _existing(value: Any, job_folder: Path | None, what: str, is_there: Callable[[Path], bool]) -> Path:
     if not isinstance(value, str | Path) or not str(value).strip():
         raise expected(f"the name of a {what}", value)
-    # A frozen job file is read on other machines and years later, where the files need not exist.
+    # Without a folder nothing is checked: a run's own job file is read on other machines and years later, where the
+    # files that it names need not exist.
     if job_folder is None:
         return Path(value)
     path = job_folder / value
@@ -195,7 +225,7 @@ def _number(what: str, fits: Callable[[float], bool], *words: str, also: str = "
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in words:
             return value
-        # `true` is an int in Python.
+        # `true` is refused, because it is an int in Python.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise expected(what, value)
         if not math.isfinite(value) or not fits(value):

@@ -32,7 +32,11 @@ _log = logging.getLogger("vcdl.loop.assimilator")
 
 
 class Assimilation:
-    """The parameter server of one job: applies the job's uploads to its weights."""
+    """The parameter server of one job: claims the job's uploads and applies them to its weights.
+
+    A claim, the application and the journal's rows are one turn. If it fails, its rows are free again; if an upload is
+    at fault, it is quarantined: it counts as failed, so that it does not block the queue.
+    """
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
         """Open the job's run and store, and record what a killed server has applied.
@@ -45,14 +49,14 @@ class Assimilation:
         self._journal = run.journal()
         self._results = BoincResults(project, database, folder, _AT_MOST)
         self._server = ParameterServer.of(run, self._journal, self._results)
-        # Before the first claim: a server that was killed between fold and journal has left rows to write, and they
-        # must come before those of new uploads.
+        # Record the missing rows before the first claim: a server that was killed between store and journal left them,
+        # and they must come before those of new uploads.
         self._server.catch_up()
         self._history = kept_history(self._journal)
         self._history.advance()  # past events are not logged again
 
     def run_once(self) -> bool:
-        """Apply the uploads that wait.
+        """Claim and apply some of the waiting uploads, and return whether there was anything to do.
 
         Raises:
             VcdlError: The job cannot continue now.
@@ -62,8 +66,8 @@ class Assimilation:
             return False  # results that still arrive are not applied; they are concluded as orphans
         try:
             return self._fold()
-        # Redis or MariaDB answered, but with older weights or none. That is repaired from snapshots and kept uploads
-        # here; a store that is merely away is Unavailable, which OpenJobs retries.
+        # The store lost weights: Redis or MariaDB answered, but with older ones or none. Rebuild them from snapshots
+        # and kept uploads. A store that does not answer is Unavailable instead, and OpenJobs retries.
         except StoreLost as lost:
             _log.warning("%s: %s", self._name, lost)
             _log.warning("%s: restored; %d updates were folded in again", self._name, self._server.restore())
@@ -83,7 +87,7 @@ class Assimilation:
         self._server.close()
 
     def _fold(self) -> bool:
-        # An OSError is a fault of this machine, for which no result may be quarantined.
+        # Turn an OSError into RunFolderError: it is a fault of this machine, for which no result may be quarantined.
         with folder_errors(self._folder.path), self._results.turn():
             worked = self._server.run_once() > 0
             self._journal.append(
@@ -95,7 +99,7 @@ class Assimilation:
         """Process rows one at a time, so that one that fails is quarantined and does not block the queue."""
         self._results.at_most = 1
         try:
-            # No longer than one normal claim, as the other jobs wait for their turn.
+            # Process no more than one normal claim, because the other jobs wait for their turn.
             for _ in range(_AT_MOST):
                 if not self._fold_one():
                     break
@@ -115,12 +119,12 @@ class Assimilation:
             return True
 
     def _quarantine(self, failed: Collection[str], error: Exception) -> None:
-        """Quarantine the rows that failed.
+        """Conclude the rows that failed, and record each in the journal as failed, so that its subtask is retried.
 
-        Rows that became ready meanwhile, or that another server has claimed, stay.
+        Only these rows are claimed again; those that another server has claimed meanwhile are left to it.
         """
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        # A turn of its own: the one in which the row failed was rolled back, and its locks are gone.
+        # Use a new turn: the one in which the row failed was rolled back, and its locks are gone.
         with self._results.turn():
             for outcome in self._results.claim_again(failed):
                 size = outcome.size_bytes if isinstance(outcome, Uploaded) else 0
@@ -150,7 +154,7 @@ class AssimilatorDaemon:
         self._project = project
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Assimilation(project, self._database, folder))
-        # True at first, so that a daemon that starts while the disk is missing logs a warning.
+        # Start with True, so that a daemon that starts while the disk is missing logs a warning.
         self._saw_runs = True
 
     def run_once(self) -> bool:
@@ -159,12 +163,12 @@ class AssimilatorDaemon:
         Raises:
             GridError: The project cannot be read.
         """
-        # Jobs first, so that results that they are about to conclude are not mistaken for orphans.
+        # Serve jobs first, so that results that they are about to conclude are not mistaken for orphans.
         worked = self._jobs.run_once()
         return self._conclude_orphans() > 0 or worked
 
     def _conclude_orphans(self) -> int:
-        """Conclude results without an open job, and return their number.
+        """Mark results without an open job as done, so that BOINC deletes their files; return their number.
 
         Concludes none while no job can be seen: an unmounted disk would make orphans of all results.
         """

@@ -31,21 +31,22 @@ _WAITING = 64
 _ENDS_WITHIN_S = 10.0
 """Seconds that a process has to finish its check before it is killed; an unanswered script then checks for itself."""
 _LONGEST_REST_S = 60.0
-"""Longest pause in seconds between two restarts of processes that keep ending, so that they do not fill the log."""
+"""Longest pause in seconds before processes that keep ending are restarted, so that they do not fill the log."""
 _SCRIPT = "vcdl_validate"
 _log = logging.getLogger("vcdl.checker")
 
 
 @contextmanager
 def socket_address(project: BoincProject) -> Iterator[str]:
-    """Yield a path to the checker's socket that fits into a Unix socket address (108 bytes).
+    """Yield a path to the checker's socket that is short enough for a Unix socket address (108 bytes).
+
+    The path is valid only within the block.
 
     Raises:
         OSError: The folder of the socket is missing.
     """
     path = project.checker_socket
-    # A project's folder may be deep, and bind() accepts only 108 bytes. Through /proc/self/fd the address is short for
-    # every folder.
+    # bind() accepts only 108 bytes, and a project's folder may be deep. A path through /proc/self/fd is always short.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -54,7 +55,7 @@ def socket_address(project: BoincProject) -> Iterator[str]:
 
 
 def connect(project: BoincProject) -> socket.socket:
-    """Return a connection to the project's checker.
+    """Connect to the project's resident checker, and return the socket, which the caller closes.
 
     Raises:
         OSError: No checker listens.
@@ -70,10 +71,13 @@ def connect(project: BoincProject) -> socket.socket:
 
 
 class Checkers:
-    """The checker's socket, and the processes that serve it."""
+    """Owns the checker's socket, and runs the processes that answer at it.
+
+    `close` waits until each process has finished the upload that it is checking.
+    """
 
     def __init__(self, project: BoincProject) -> None:
-        """Create the socket.
+        """Create the socket; the first `run_once` starts the processes.
 
         Raises:
             GridError: The socket cannot be created.
@@ -81,7 +85,7 @@ class Checkers:
         self._project = project
         self._path = project.checker_socket
         self._listener = self._listen()
-        # The inode, because a newer daemon replaces the socket under the same name, and this one must not remove it.
+        # Remember the inode: a newer daemon replaces the socket under the same name, and this one must not remove that.
         self._identity = os.stat(self._path).st_ino
         self._wanted = _validators(project)
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -89,7 +93,7 @@ class Checkers:
         _log.info("%d processes answer at %s", self._wanted, self._path.relative_to(project.path))
 
     def run_once(self) -> bool:
-        """Start the processes that are missing.
+        """Start the processes that are missing, unless they ended so often that the back-off applies.
 
         It raises nothing: without the checker, `vcdl_validate` checks uploads itself.
         """
@@ -97,13 +101,13 @@ class Checkers:
         for process in ended:
             self.processes.remove(process)
             _log.error("process %d ended (%d)", process.pid, process.returncode)
-        # One failure per round, however many processes ended: otherwise several that die together would multiply the
+        # Count one failure per round, however many processes ended: several that end together must not multiply the
         # back-off.
         if ended:
             self._attempts.record_failure("a process of the checker ended")
         if self._attempts.is_due:
-            # Only a round in which all processes are alive ends the back-off, because a process may still die in its
-            # imports after it was started.
+            # End the back-off only after a round in which all processes are alive: one may still die in its imports
+            # after its start.
             if not ended and len(self.processes) == self._wanted:
                 self._attempts.record_success()
             while len(self.processes) < self._wanted:
@@ -117,8 +121,8 @@ class Checkers:
                 self._path.unlink()
         self._listener.close()
         for process in self.processes:
-            # Closing its input asks a process to end after the upload that it works on. A signal would cut off the
-            # reply for which a script waits.
+            # Close its input, which asks a process to end after its upload. A signal would cut off the reply for which
+            # a script waits.
             if process.stdin is not None:
                 process.stdin.close()
         for process in self.processes:
@@ -143,8 +147,8 @@ class Checkers:
             raise GridError(f"{self._path} cannot be created: {error.strerror}; run as the project's user") from error
         finally:
             os.umask(others)
-        # All processes wait at the same socket, and a connection wakes all of them. Those that come too late must not
-        # block in accept(), where they would not notice that their input is closed.
+        # A connection wakes all processes, and only one can accept it. The others must not block in accept(), where
+        # they would not notice that their input is closed.
         listener.setblocking(False)
         return listener
 
@@ -155,7 +159,7 @@ class Checkers:
 
 
 def _validators(project: BoincProject) -> int:
-    """Return the number of script_validators on this machine, which may connect at the same time; at least 1.
+    """Return the number of this machine's script_validators, which may connect at the same time; at least 1.
 
     Raises:
         GridError: config.xml cannot be read.

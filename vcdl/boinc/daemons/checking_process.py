@@ -23,8 +23,8 @@ _SENT_WITHIN_S = 5.0
 """Seconds in which a script must send its request, so that one that hangs does not occupy the process."""
 _MOST_BYTES = 1 << 14
 _LONGEST_S = 240
-"""Seconds after which a check is killed: less than the 300 s for which scripts wait, so that they notice. A check takes
-milliseconds; the first one that needs a model, seconds."""
+"""Seconds after which a check kills this process: less than the 300 s for which scripts wait, so that they notice. A
+check takes milliseconds; the first one that needs a model, seconds."""
 _MOST_WORDS = 2000
 _CREDENTIALS = struct.Struct("3i")
 _log = logging.getLogger("vcdl.checker")
@@ -36,7 +36,7 @@ def serve(listener: socket.socket, runs: OpenedRuns, until: int) -> None:
     Args:
         listener: The socket on which requests arrive.
         runs: The project's runs.
-        until: File descriptor of the pipe.
+        until: File descriptor whose end of file ends the loop.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
@@ -59,12 +59,13 @@ def _answer(connection: socket.socket, runs: OpenedRuns) -> None:
     Raises:
         OSError: The script has gone, or did not send its request in time.
     """
-    # The kernel reports who connects, so that security does not depend on the socket's mode alone.
+    # Ask the kernel who connects, so that security does not depend on the socket's mode alone.
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user not in (os.geteuid(), 0):
         return
     connection.settimeout(_SENT_WITHIN_S)
-    # Immediately: the script waits only 5 s for this dot, which shows that a process lives, but 300 s for the verdict.
+    # Send the dot at once: the script waits only 5 s for it, which shows that a process lives, but 300 s for the
+    # verdict.
     connection.sendall(b".")
     what, *files = _line(connection).split(b"\0")
     verdict = Verdict(LATER, "the request is not one of vcdl_ask.py")
@@ -79,7 +80,7 @@ def _line(connection: socket.socket) -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         more = connection.recv(_MOST_BYTES)
-        # A bound, because the script's input is a file name that a client has chosen.
+        # Limit the length, because the script's input is a file name that a client has chosen.
         if not more or len(line) > _MOST_BYTES:
             raise ConnectionError("the request is too long or incomplete")
         line += more
@@ -87,13 +88,16 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def judge(runs: OpenedRuns, file: Path) -> Verdict:
-    """Return the verdict on an upload; LATER if this machine cannot read it, or if `validate` has a bug."""
-    # SIGALRM keeps its default action and kills the process, also inside HDF5 or TensorFlow, where no Python code runs.
-    # The script sees the end of the connection and checks for itself; the daemon starts another process.
+    """Check an upload, and return the verdict; LATER if this machine cannot check it.
+
+    A check that takes longer than _LONGEST_S kills this process.
+    """
+    # SIGALRM's default action kills the process, also inside HDF5 or TensorFlow, where no Python code runs. The script
+    # sees the end of the connection and checks for itself; the daemon starts another process.
     signal.alarm(_LONGEST_S)
     try:
         return validate(runs, file)
-    # Not a refusal: BOINC takes one as final, and the host would lose its credit for a fault of this machine.
+    # Do not refuse: BOINC takes a refusal as final, and the host would lose its credit for a fault of this machine.
     except (VcdlError, OSError, MemoryError) as error:
         return Verdict(LATER, f"{file.name} could not be checked: {error}")
     except Exception:

@@ -22,7 +22,7 @@ _LEVELS = {1: logging.ERROR, 2: logging.INFO, 3: logging.DEBUG, 4: logging.DEBUG
 
 
 class Rounds(Protocol):
-    """The work of a daemon, for all jobs or for one."""
+    """The work of a daemon, done in rounds, for all jobs or for one."""
 
     def run_once(self) -> bool:
         """Run one round, and return whether there was anything to do."""
@@ -34,12 +34,12 @@ class Rounds(Protocol):
 def run_daemon(
     name: str, what: str, begin: Callable[[BoincProject], Rounds], idle_s: float, arguments: Sequence[str] | None = None
 ) -> ExitCode:
-    """Run a daemon until it is stopped.
+    """Run a daemon until its project's stop file exists, or a signal ends the process; with --one_pass, run one round.
 
     Args:
         name: The daemon's name.
         what: Its description for --help.
-        begin: Sets up the daemon's work for a project.
+        begin: Creates the daemon's work for a project.
         idle_s: Seconds of sleep after a round without work.
         arguments: The command line; None: that of this process.
 
@@ -48,8 +48,8 @@ def run_daemon(
     """
     options = _parser(name, what).parse_args(arguments)
     log = _open_log(name, options.debug_level)
-    # The default action ends the process in C code too, for example during an evaluation in Keras. A handler in Python,
-    # as SIGINT has one, would run minutes later, and bin/start would find the old daemon's lock (decision 036).
+    # Restore the default actions, which end the process in C code too, for example during an evaluation in Keras. A
+    # handler in Python would run minutes later, and bin/start would find the old daemon's lock (decision 036).
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -65,7 +65,7 @@ def run_daemon(
             return _one_pass(rounds, log)
         while not project.stop_daemons.exists():
             wait_s = _round(rounds, attempts, idle_s, log)
-            # The stop file is checked every second of the wait; otherwise a long back-off would delay bin/stop.
+            # Check the stop file every second of the wait: a long back-off would otherwise delay bin/stop.
             wait_until(project.stop_daemons.exists, wait_s, every_s=1.0)
     finally:
         rounds.close()
@@ -85,7 +85,8 @@ def _one_pass(rounds: Rounds, log: logging.Logger) -> ExitCode:
 def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logger) -> float:
     """Run one round, and return the seconds to wait before the next.
 
-    A failure of all jobs is retried as well: it may be temporary, such as an upgrade of BOINC.
+    An error that concerns all jobs is logged and retried with back-off: it may be temporary, such as an upgrade of
+    BOINC.
     """
     try:
         worked = rounds.run_once()

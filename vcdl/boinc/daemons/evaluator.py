@@ -25,7 +25,7 @@ _log = logging.getLogger("vcdl.loop.evaluator")
 
 
 class Evaluation:
-    """Evaluates the versions of one job."""
+    """Evaluates the versions of one job's weights, and writes its results when the job has ended."""
 
     def __init__(self, folder: RunFolder) -> None:
         """Open the job's run.
@@ -38,7 +38,7 @@ class Evaluation:
         self._evaluator = Evaluator(self._run, self._journal)
 
     def run_once(self) -> bool:
-        """Evaluate the versions that are due.
+        """Evaluate the versions that are due, and return whether there was anything to do.
 
         Raises:
             VcdlError: The job cannot be evaluated now.
@@ -46,12 +46,12 @@ class Evaluation:
         count, run = self._evaluator.run_once(), self._run
         if count:
             _log.debug("%s: %d versions or uploads measured", run.name, count)
-        # Written here and not by the work generator, because results hold model.keras, and Keras lives in this process.
+        # Write the results in this process, which has Keras, because they include model.keras.
         if self._evaluator.run_has_finished:
             report = leave_results(run.folder, run.name, RunObserver())
             if report.stop is not None:
-                # After the results: summary.json, which is written last, ends the job. A daemon that is killed before
-                # that starts over, and still finds the weights.
+                # Delete the weights last: summary.json, which is written last, ends the job. A daemon that is killed
+                # before it starts over, and still finds the weights.
                 self._drop_weights(report.stop)
             _log.info("%s: finished; its results are in %s", run.name, run.folder.path)
             return True
@@ -67,7 +67,7 @@ class Evaluation:
 
 
 def evaluations(project: BoincProject) -> OpenJobs:
-    """Return the rounds over the open jobs."""
+    """Return the work of the daemon: rounds over the open jobs."""
     return OpenJobs(project, Evaluation)
 
 

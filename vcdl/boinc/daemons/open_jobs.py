@@ -1,7 +1,7 @@
 """Run a daemon's rounds over the open jobs of a project.
 
-Each job has a part: an object that does the daemon's work for that job. So a failure of one job does not hold up the
-others.
+Each job has a part: an object that does the daemon's work for that job. An error in one part is logged and retried with
+back-off, and does not hold up the other jobs.
 """
 
 import logging
@@ -18,7 +18,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished
 
 _AFTER_A_BUG_S = 30.0
-"""Seconds before a part that failed unexpectedly is set up again, so that a bug does not fill the log."""
+"""Seconds before a part that failed with an unexpected error is created again, so that a bug does not fill the log."""
 _log = logging.getLogger("vcdl.jobs")
 
 
@@ -40,7 +40,7 @@ class _Job:
     part: Rounds | None = None
     attempts: Attempts = field(default_factory=Attempts)
     stamp: Identity | None = None
-    """Identity of the job's file when the part was set up."""
+    """Identity of the job's file when the part was created; it is created again when `vcdl set` replaces the file."""
 
 
 def _stamp(folder: RunFolder) -> Identity | None:
@@ -51,9 +51,9 @@ def _stamp(folder: RunFolder) -> Identity | None:
 
 
 class OpenJobs:
-    """The rounds over the open jobs.
+    """Runs a daemon's rounds over the open jobs.
 
-    A part is set up for each new job, and closed when its job is over.
+    A part is created for each new job, kept over the rounds, and closed when its job has ended.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class OpenJobs:
 
         Args:
             project: The BOINC project.
-            put_together: Makes the part of one job.
+            put_together: Creates the part of one job.
             runs: Returns the folders to serve; by default those of the open jobs.
         """
         self._project = project
@@ -82,8 +82,7 @@ class OpenJobs:
         """
         folders = self._runs(self._project)
         for ended in self._jobs.keys() - set(folders):
-            # Closed before the others are served, because an ended job still holds a journal, a connection to its store
-            # and the run's lock.
+            # Close ended jobs first, because they hold a journal, a connection to their store and the run's lock.
             self._drop(self._jobs.pop(ended))
         worked = [self._serve(folder) for folder in folders]  # a list, as `any` would stop at the first that worked
         return any(worked)
@@ -106,18 +105,18 @@ class OpenJobs:
             if job.part is None:
                 job.part = self._put_together(folder)
             worked = job.part.run_once()
-        # All jobs use BOINC's database, so trying the next one would only wait for the same time-out.
+        # Give up the round: all jobs use BOINC's database, so the next one would only wait for the same time-out.
         except GridUnavailable:
             raise
         except VcdlError as error:
-            # After Unavailable nothing was left half done, so the part is kept and tries again. After any other error
-            # its state is unknown, and it is set up again from the disk.
+            # After Unavailable nothing is half done, so keep the part and retry. After any other error its state is
+            # unknown, so create it again from the disk.
             if not isinstance(error, Unavailable):
                 self._drop(job)
             _log.error("%s: %s", folder.path.name, job.attempts.record_failure(error))
         except Exception as error:
-            # Keras reports a lack of memory by several exceptions. A traceback would look like a bug. Dropping the part
-            # frees memory.
+            # Keras reports a lack of memory by several exceptions, whose traceback would look like a bug. Dropping the
+            # part frees memory.
             if is_out_of_memory(error):
                 _log.error("%s: out of memory (%s); the job is opened again", folder.path.name, type(error).__name__)
             else:

@@ -24,7 +24,7 @@ class OpenedRuns:
         self._opened: OrderedDict[RunFolder, tuple[tuple[Identity, ...], Run]] = OrderedDict()
 
     def of(self, folder: RunFolder) -> Run:
-        """Return the run in a folder as its files are now.
+        """Return the run in a folder, opened again if its files have changed; the runs used least recently are closed.
 
         Raises:
             RunFolderError, JobError: The run cannot be opened.
@@ -32,7 +32,7 @@ class OpenedRuns:
         """
         stamp = _stamp(folder)
         kept = self._opened.get(folder)
-        # Without a stamp one of the files is missing: opening then raises the error that says which.
+        # If a file is missing (no stamp), open the run, which raises the error that says which.
         if kept is None or kept[0] != stamp or stamp == ():
             kept = stamp, Run.open(folder)
             self._opened[folder] = kept

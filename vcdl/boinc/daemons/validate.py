@@ -48,7 +48,7 @@ _BETWEEN_TRIES_S = 2.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to BOINC on an upload."""
+    """The answer to BOINC about an upload: accepted, refused, or to be checked later."""
 
     code: int
     """The script's exit code."""
@@ -61,13 +61,13 @@ def refusal(why: str) -> Verdict:
 
 
 def validate(runs: OpenedRuns, file: Path) -> Verdict:
-    """Check an upload, and delete it if it is refused.
+    """Check an upload and return the verdict; a refused upload is deleted and recorded in the journal.
 
     Raises:
         VcdlError, OSError: This machine cannot check the upload, which is no reason to refuse it.
     """
     verdict = _verdict(runs, file)
-    # Only below upload/: the script may be called by hand on any file, and must not delete it.
+    # Delete only below upload/: the script may be called by hand on any file.
     if verdict.code == REFUSED and file.parent.resolve().is_relative_to(runs.project.upload_dir.resolve()):
         _free(file)
     return verdict
@@ -94,10 +94,10 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
         if not project.has_runs:
             raise GridError(f"there are no jobs in {project.runs_folder}: is its disk mounted?")
         return refusal(f"{file.name}: there is no job {name.job} in this project (any more)")
-    # Before the file is opened, so that a disk mounted over upload/ is an error, and not a refusal of each upload.
+    # Check upload/ before the file is opened: a disk mounted over it must be an error and not a refusal of each upload.
     project.check_uploads()
     run = runs.of(folder)
-    # Asked first, because the base of an applied subtask may be deleted, and the full check would refuse honest work.
+    # Find this out first: the base of an applied subtask may be deleted, and the full check would refuse honest work.
     is_late = _is_applied(run, workunit)
     reason = _find_refusal(run, file, workunit, is_late=is_late)
     if reason is None:
@@ -105,7 +105,8 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
             _record_superseded(run, runs.database, file, workunit)
         return Verdict(ACCEPTED)
     if reason.refusal is Refusal.NO_FILE:
-        # Before the journal row. After a kill between the two, BOINC repeats the check, and both are written again.
+        # Mark it before the journal's row. After a kill between the two, BOINC repeats the check, and both are written
+        # again.
         mark_lost(runs.database, result_name(file))
     size = file.stat().st_size if file.exists() else 0
     with closing(run.journal()) as journal:
@@ -161,7 +162,7 @@ def _is_applied(run: Run, workunit: str) -> bool:
 
 
 def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: str) -> None:
-    """Record a valid upload of a subtask that was applied before, unless the assimilator will record it.
+    """Record in the journal that a valid upload came after its subtask was applied, unless the assimilator will do so.
 
     The assimilator reads each workunit's canonical result only.
 
@@ -173,8 +174,8 @@ def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: 
         " WHERE r.name = %s",
         result_name(file),
     )
-    # The assimilator writes the row of the canonical result only. While none is chosen (0), this result may become the
-    # canonical one. The rows of all other results are written here.
+    # The assimilator writes the row of the canonical result only, and while none is chosen (0), this result may become
+    # it. Write the rows of all other results.
     if rows and rows[0][2] not in (0, rows[0][0]):
         with closing(run.journal()) as journal:
             journal.append(UpdateSuperseded(workunit, file.stat().st_size, host_name(rows[0][1])))
@@ -186,7 +187,7 @@ def main() -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     add_project_option(parser)
     options = parser.parse_args()
-    # A new OpenedRuns for each attempt, so that a broken connection or a half-written file is opened again.
+    # Create OpenedRuns for each attempt, so that a broken connection or a half-written file is opened again.
     for tries_left in reversed(range(_TRIES)):
         try:
             with closing(OpenedRuns(BoincProject.at(options.project_dir))) as runs:

@@ -61,7 +61,7 @@ _SHARD_EXPANDS = 8
 """Largest ratio of a shard in memory to its compressed file: enough for images, which compress to half their size and
 become four times as large as float32."""
 _DISK_VECTORS = 8
-"""Most copies of the weights on a client's disk: download, update, and two checkpoints, each with two moments."""
+"""Largest number of copies of the weights on a client's disk: download, update, and two checkpoints with moments."""
 _SCRATCH_BYTES = 256 << 20
 _PUBLISHED_EVERY_S = 1.0
 _PUBLISHED_BYTES = 4 << 30
@@ -72,7 +72,10 @@ _log = logging.getLogger("vcdl.loop.work_generator")
 
 
 class Generation:
-    """Creates the workunits of one job, and holds the run's lock while the job is not paused."""
+    """Creates the workunits of one job, by one step of its loop in each round.
+
+    It holds the run's lock from the first step until a pause or `close`, so that no other process runs the job.
+    """
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
         """Open the job's run and grid.
@@ -98,22 +101,23 @@ class Generation:
         self._is_cleared = False
 
     def run_once(self) -> bool:
-        """Run one round of the job's loop.
+        """Run one round of the job's loop, and return whether it created work.
 
         Raises:
             VcdlError: The job cannot continue now.
         """
-        # First, also for a paused job: other processes (assimilators, evaluator, `vcdl set`) write to the journal.
+        # Read new events first, also for a paused job: assimilators, evaluator and `vcdl set` write to the journal.
         self._loop.follow()
         if self._loop.ended is not None:
             self._clear()
             return False  # the evaluator writes the results
         if self._folder.stop_request.exists():
             return self._pause()
-        # After the check for a request to stop, because a paused job must not hold the run's lock.
+        # Take the lock only after this check, because a paused job must not hold it.
         self._begin()
         new = self._loop.step()
-        # After the step, so that new workunits get their shard's credit before their first result is validated.
+        # Set the credit after the step, so that new workunits get their shard's credit before their first result is
+        # validated.
         self._credit.follow()
         self._take_credit_back()
         self._clear()
@@ -129,8 +133,8 @@ class Generation:
         A restart repeats this, and finds nothing more to revoke.
         """
         for row in self._loop.journal.events_with_key_prefix(HostConvicted.keyed_by[0]):
-            # Each round reads all convictions (there are few) and acts on new ones. take_back is idempotent, so
-            # a restart may repeat it.
+            # Read all convictions in each round (there are few), and act on new ones. take_back is idempotent, so a
+            # restart may repeat it.
             if row.id > self._taken_back and isinstance(event := row.event, HostConvicted):
                 credit = take_back(self._database, host_number(event.host), {event.workunit, *event.again})
                 if credit:
@@ -138,33 +142,39 @@ class Generation:
                 self._taken_back = row.id
 
     def _publishing(self, run: Run) -> Publishing | None:
-        """Return the interval at which new weights are published, so that all published versions fit a fixed space."""
+        """Return how often new weights are published, so that all of them fit into a fixed space; None: never."""
         if not self._grid.offers_newest:
             return None
         deadline_s = run.job.boinc.deadline_s
         bytes_of_version = 4 * run.prepared.layout.size
         # A version stays for deadline_s after its successor, since a client may have started from it. So at most
-        # deadline_s / every_s of them exist at once, and this interval bounds their size.
+        # deadline_s / every_s versions exist at a time, which bounds their size.
         every_s = deadline_s * bytes_of_version / _PUBLISHED_BYTES
         return Publishing(max(_PUBLISHED_EVERY_S, every_s), deadline_s)
 
     def _begin(self) -> None:
-        """Record the start of the first session, or of one after a pause; a restarted daemon continues the session."""
+        """Take the run's lock, and record the start of a session if the job is new or was paused.
+
+        A restarted daemon continues the session.
+        """
         if self._lock is None:
             lock = RunLock(self._folder)
             # Not a `with`: the lock is held over many rounds, and released by a pause or `close`.
             lock.__enter__()
             self._lock = lock
-            # Under the lock, when no other process of this run writes: temporary files of a killed predecessor.
+            # Remove temporary files of a killed predecessor, under the lock, when no other process of this run writes.
             sweep(self._folder.path, below=True)
         history = self._loop.coordinator.history
         if history.paused is not None or history.sessions == 0:
             self._loop.begin_session(resumed=history.paused is not None)
 
     def _pause(self) -> bool:
-        """Cancel all open workunits; they are reissued when the job is resumed."""
+        """Cancel all open workunits and release the run's lock; return whether the pause is new.
+
+        The workunits are created again when the job is resumed.
+        """
         is_new = self._loop.coordinator.history.paused is None
-        # Only the first round after the request writes the pause; later ones find it in the journal.
+        # Write the pause in the first round after the request only; later rounds find it in the journal.
         if is_new:
             self._loop.pause("stop was requested")
         self._release()
@@ -172,8 +182,8 @@ class Generation:
 
     def _clear(self) -> None:
         """Remove a stopped job's files and workunits from the grid; retried in each round until it succeeds."""
-        # Clients keep their sticky files here: another job may use the same data. `vcdl project forget` has them
-        # deleted.
+        # Let clients keep their sticky files, because another job may use the same data. `vcdl project forget` deletes
+        # them.
         if self._loop.coordinator.history.stop is not None and not self._is_cleared:
             self._grid.clear(forget_on_clients=False)
             self._is_cleared = True
@@ -185,7 +195,7 @@ class Generation:
 
 
 class _Log(RunObserver):
-    """Logs what the loop did."""
+    """Writes events of the loop to the daemon's log."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -225,7 +235,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
     """
     job, prepared = run.job, run.prepared
     samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
-    # The largest shard: one set of limits serves all workunits of a job.
+    # Take the largest shard, because all workunits of a job have the same limits.
     shard_bytes = max(file.stat().st_size for file in run.shard_files)
     weights_bytes = 4 * prepared.layout.size
     frozen_bytes = 4 * prepared.frozen.size if prepared.frozen else 0
@@ -239,7 +249,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
         disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES + runtime_bytes,
         layout=run.layout.fingerprint,
-        # Not with `pacing: epoch`, whose subtasks all start from the same version (decision 038).
+        # Offer none with `pacing: epoch`, whose subtasks must all start from the same version (decision 038).
         offers_newest=job.boinc.fresh_weights and job.pacing.kind == "rolling",
         upload_bytes=run.upload_check().up.most_file_bytes + _HEADER_BYTES,
         late_after=job.late_after,
@@ -254,7 +264,7 @@ class Clearing:
         self._project, self._database, self._name = project, database, folder.path.name
 
     def run_once(self) -> bool:
-        """Remove them.
+        """Remove the job's remaining files and workunits.
 
         Raises:
             GridError: The project or its database cannot be used.
@@ -292,14 +302,14 @@ class WorkGenerators:
 
     def run_once(self) -> bool:
         worked = self._jobs.run_once()
-        # After the open jobs, because their manifests show which shared files are still needed.
+        # Clear ended jobs after the open ones, because the latter's manifests show which shared files are still needed.
         self._left.run_once()
         self._care.suspend_failing(self._quarantined_hosts)
         self._page.write_when_due()
         return worked
 
     def _quarantined_hosts(self) -> dict[int, str]:
-        """Return the hosts that an open job with strangers has quarantined, with the reason."""
+        """Return the hosts that an open job has in quarantine: host's id in BOINC's database → reason."""
         found: dict[int, str] = {}
         for folder in open_runs(self._project):
             with suppress(JobError, RunFolderError, JournalError):  # the job's own part reports it

@@ -43,7 +43,10 @@ _NEED_DATABASE: tuple[Check, ...] = (
 
 
 def examine(project_dir: Path) -> Iterator[Finding]:
-    """Yield the findings of all checks as they are made."""
+    """Run all checks on a project, and yield each finding as soon as it is made.
+
+    If the project itself cannot be read, that is the only finding.
+    """
     try:
         project = BoincProject.at(project_dir)
         config, environment = ServerConfig.at(project.path), read_environment(project.path)
@@ -55,7 +58,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
     try:
         for check in (check for group in _GROUPS for check in group):
             name = check.__name__.removeprefix("check_").replace("_", " ")
-            # Each of these checks would wait for the same time-out and repeat the same message.
+            # Skip these checks, which would all wait for the same time-out and repeat the same message.
             if unreachable and check in _NEED_DATABASE:
                 unasked = warning("not checked, as the database did not answer", "see database above")
                 yield replace(unasked, check=name)
@@ -63,7 +66,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
             try:
                 yield from (replace(finding, check=name) for finding in check(installation))
             except VcdlError as error:
-                # A check that fails to run is a finding as well, and the other checks still run.
+                # Report a check that fails to run as a finding, and run the other checks.
                 yield replace(failed(f"{error}", "do as the message says"), check=name)
                 unreachable |= check is mysql.check_database
     finally:

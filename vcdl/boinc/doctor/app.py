@@ -25,7 +25,7 @@ class _File:
 
 
 def check_app(installation: Installation) -> Iterator[Finding]:
-    """Check the app's row, which the scheduler reads."""
+    """Check that the database has our app with the required settings."""
     row = rows.app_row(installation.database)
     if row is None:
         yield failed(f"the database has no app {APP}", installation.install_command)
@@ -42,7 +42,7 @@ def check_app_version(installation: Installation) -> Iterator[Finding]:
     """Check the app versions offered to clients: files unchanged, with valid signatures."""
     row = rows.app_row(installation.database)
     published = rows.published_versions(installation.database, row) if row else []
-    # Deprecated versions are for tasks that are out; their files may be gone.
+    # Leave out deprecated versions, which only unfinished tasks need: their files may be missing.
     offered = [version for version in published if version.is_ours and not version.deprecated]
     if not offered:
         yield failed("none is offered to clients", installation.install_command)
@@ -76,7 +76,7 @@ def _files(version: PublishedVersion) -> list[_File]:
 
 def _wrong(installation: Installation, file: _File) -> str:
     path = installation.project.download_dir / file.name
-    # Size before signature, to distinguish a file that was cut short from one that was changed or signed by another
+    # Compare sizes before signatures, to distinguish a truncated file from one that was changed or signed by another
     # key.
     content = files.read(path)
     if content is None:
@@ -89,7 +89,7 @@ def _wrong(installation: Installation, file: _File) -> str:
         signature = Path(folder) / "signature"
         signature.write_text(f"{file.signature}\n")
         try:
-            # BOINC's own program, as its client does: it defines what a valid signature is.
+            # Verify with BOINC's own program, as its client does, because it defines what a valid signature is.
             run_tool(
                 installation.path,
                 _VERIFIER,
@@ -104,7 +104,7 @@ def _wrong(installation: Installation, file: _File) -> str:
 
 
 def check_signing_key(installation: Installation) -> Iterator[Finding]:
-    """Check who can read the private signing key, whose owner can run anything on the volunteers' computers."""
+    """Check that the private code signing key is elsewhere: its owner can run anything on volunteers' computers."""
     key = installation.config.key_dir / "code_sign_private"
     if key.is_file():
         yield warning(

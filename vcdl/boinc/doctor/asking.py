@@ -24,7 +24,7 @@ class Answer:
 
 
 class NoAnswer(Exception):
-    """The server did not answer, or answered with an error; the message is the reason."""
+    """Raised if the server did not answer, or answered with an error; the message is the reason."""
 
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
@@ -41,8 +41,8 @@ def ask(url: str, body: bytes | None = None) -> Answer:
     if not url.startswith(("http://", "https://")):
         raise NoAnswer("is not the address of a web server")
     try:
-        # urlopen's timeout applies to each read, so a server that sends a byte now and then would block the doctor for
-        # ever.
+        # Limit the whole request: urlopen's timeout applies to each read, so a server that sends a byte now and then
+        # would block the doctor for ever.
         return within(_TIMEOUT_S, lambda: _request(url, body))
     except urllib.error.HTTPError as error:
         with error:
@@ -55,5 +55,5 @@ def ask(url: str, body: bytes | None = None) -> Answer:
 
 def _request(url: str, body: bytes | None) -> Answer:
     with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_TIMEOUT_S) as reply:
-        # Latin-1 keeps every byte, as an answer may be a program or a shard, which is compared byte by byte.
+        # Latin-1 keeps every byte. A reply may be a program or a shard, which is compared byte by byte.
         return Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))

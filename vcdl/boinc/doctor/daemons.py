@@ -14,7 +14,7 @@ _ANSWERS_WITHIN_S = 10.0
 
 
 def check_daemons(installation: Installation) -> Iterator[Finding]:
-    """Check that the daemons of this machine run."""
+    """Check that all daemons of this machine run, except those that config.xml disables."""
     down, running = [], []
     for daemon in installation.config.daemons_here:
         if daemon.disabled:
@@ -41,7 +41,7 @@ def check_shared_memory(installation: Installation) -> Iterator[Finding]:
     except OSError:
         yield warning("this system does not list its shared memory", "check it with ipcs -m")
         return
-    # The kernel prints keys as signed 32-bit numbers, config.xml has them unsigned.
+    # Compare 32 bits: the kernel prints keys as signed numbers, and config.xml has them unsigned.
     if any(int(line.split()[0]) & 0xFFFFFFFF == key & 0xFFFFFFFF for line in lines):
         yield ok(f"the feeder's segment {key:#x} is there")
     else:
@@ -55,7 +55,7 @@ def check_checker(installation: Installation) -> Iterator[Finding]:
     try:
         with connect(installation.project) as asking:
             asking.settimeout(_ANSWERS_WITHIN_S)
-            # One byte is enough: a process sends a dot as soon as it has accepted, before it reads the request.
+            # Read one byte: a process sends a dot as soon as it has accepted, before it reads the request.
             answers = asking.recv(1) != b""
     except OSError:
         answers = False

@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check."""
+    """One result of a check: what was found, and how to repair it."""
 
     level: Level
     what: str

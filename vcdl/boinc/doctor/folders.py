@@ -79,7 +79,7 @@ def check_downloads_readable(installation: Installation) -> Iterator[Finding]:
     web_user = _web_user(installation)
     if web_user is None:
         return
-    # From the root down, so that the first closed folder is named: those below a closed one cannot be checked.
+    # Go from the root down, so that the first closed folder is named: those below it cannot be checked.
     for folder in (*reversed(installation.project.download_dir.parents), installation.project.download_dir):
         if folder.is_dir() and not _has(folder, web_user, stat.S_IXUSR):
             yield failed(
@@ -117,7 +117,7 @@ def check_stop_files(installation: Installation) -> Iterator[Finding]:
 
 
 def _web_user(installation: Installation) -> pwd.struct_passwd | None:
-    # Without the setting, the first of the usual names that exists here. A machine with several web servers needs the
+    # Without the setting, take the first of the usual names that exists. A machine with several web servers needs the
     # setting.
     given = installation.config.settings.get(_GIVEN_BY_CONFIG)
     for name in (given,) if given else _WEB_USERS:
@@ -129,7 +129,7 @@ def _web_user(installation: Installation) -> pwd.struct_passwd | None:
 
 
 def _can_be_emptied(installation: Installation, folder: Path) -> bool:
-    """Return whether the project's user may delete files in the folder.
+    """Return whether the project's user may delete files in folders that the web server creates in this one.
 
     New folders inherit the group of a set-group-ID folder.
     """
@@ -169,11 +169,10 @@ def user_of(path: Path) -> str:
 def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:
     """Return whether the user has all of these permissions on a file; `rights` are the owner's mode bits."""
     status = path.stat()
-    # Exactly one class of bits counts, as in the kernel: an owner without a permission does not get it from the group.
+    # Test one class of bits only, as the kernel does: an owner without a permission does not get it from the group.
     if status.st_uid == user.pw_uid:
         return not rights & ~status.st_mode
-    # From the group database. A running server has the groups of the time at which it started, but those cannot be read
-    # here.
+    # Read the group database. A running server still has the groups of its start, which cannot be read here.
     groups = {user.pw_gid, *(group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)}
     if status.st_gid in groups:
         return not rights >> 3 & ~status.st_mode

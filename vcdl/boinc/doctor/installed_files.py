@@ -21,12 +21,12 @@ _BREAK_AFTER_RESULT = re.compile(rb"<result>[ \t]*\r?\n")
 
 
 def check_installed_files(installation: Installation) -> Iterator[Finding]:
-    """Check that the installed files are unchanged."""
+    """Check that VCDL is installed, and that its files and its entries in the project's files are unchanged."""
     record = Record.of(installation.path)
     if not record.installed or PYTHON_VARIABLE not in installation.environment:
         yield failed("VCDL is not installed in this project, or only in part", installation.install_command)
         return
-    # An edited file is in order if adding our fragment again changes nothing, whatever else the operator wrote.
+    # An edited file is in order if adding our fragment changes nothing, whatever else the operator wrote.
     missing = [
         name for name in EDITED if not _holds(installation.path / name, Fragment.load_shipped(name, record.threads))
     ]
@@ -74,8 +74,8 @@ def check_templates(installation: Installation) -> Iterator[Finding]:
         *sorted(installation.project.templates.glob("vcdl_*.xml")),
     ]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
-    # Also templates of jobs that ended: a transitioner that creates a result for such a workunit exits, and is not
-    # restarted.
+    # Include templates of jobs that ended: a transitioner that creates a result for such a workunit without its
+    # template exits, and is not restarted.
     named = installation.database.execute(
         "SELECT DISTINCT result_template_file FROM workunit WHERE assimilate_state <> 2"
     )

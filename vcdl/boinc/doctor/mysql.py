@@ -75,10 +75,10 @@ def check_columns(installation: Installation) -> Iterator[Finding]:
 def check_clock(installation: Installation) -> Iterator[Finding]:
     """Compare this machine's clock with the database's: one writes deadlines, the other reads them."""
     before = time.time()
-    # SYSDATE, not NOW: the time at which the expression runs, not the one at which the statement began.
+    # Use SYSDATE, the time at which the expression runs; NOW is the time at which the statement began.
     database_s = float(installation.database.execute("SELECT UNIX_TIMESTAMP(SYSDATE(3))")[0][0])
     after = time.time()
-    # The database read its clock between `before` and `after`, so a slow answer is not taken for a difference.
+    # The database read its clock between `before` and `after`, so that a slow answer is not taken for a difference.
     skew_s = max(before - database_s, database_s - after, 0.0)
     if skew_s > _SKEW_S:
         yield failed(f"this machine and the database differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks")

@@ -24,7 +24,7 @@ def check_python(installation: Installation) -> Iterator[Finding]:
         yield failed(f"vcdl/environment names no {PYTHON_VARIABLE}", installation.install_command)
         return
     try:
-        # In the daemons' Python and in a process of its own: this doctor may run in another environment.
+        # Run the daemons' Python in a process of its own, because this doctor may run in another environment.
         done = subprocess.run(
             [program, "-c", _IMPORTS], cwd=installation.path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=_IMPORT_S, check=False,
@@ -50,7 +50,7 @@ def check_weight_store(installation: Installation) -> Iterator[Finding]:
         return
     try:
         settings = StoreSettings.parse(url, environment=installation.environment)
-        # Before it is used: an exposed store is worth a warning even when it does not answer.
+        # Check this before the store is used: an exposed store is worth a warning even if it does not answer.
         for exposure in exposures(settings):
             yield warning(exposure.what, exposure.cure)
         check_usable(settings)

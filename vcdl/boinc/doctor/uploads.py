@@ -70,12 +70,12 @@ def check_upload_folders(installation: Installation) -> Iterator[Finding]:
 
 
 def _find_unwritable(folders: Sequence[Path]) -> Sequence[Path]:
-    """Return folders of the project's user that the web server's user cannot write in.
+    """Return the folders of the project's user in which the web server's user cannot write.
 
-    Return none unless other folders belong to the web server's user, since otherwise that user is unknown.
+    None is returned unless other folders show which user the web server has.
     """
     found = {folder: folder.stat() for folder in folders}
-    # A folder of another user was made by the web server, and so shows as whom it runs.
+    # The web server created the folders of another user, which shows its user.
     if all(it.st_uid == os.geteuid() for it in found.values()):
         return ()  # it may run as the project's user
     return [it for it in folders if found[it].st_uid == os.geteuid() and not found[it].st_mode & stat.S_IWGRP]
@@ -112,12 +112,11 @@ def check_upload(installation: Installation) -> Iterator[Finding]:
             f"{installation.display_path(key)} cannot be read: no upload can be tried", "restore it from a backup"
         )
         return
-    # A name of its own for each examination, since two may run at the same time. By its prefix, a later examination
-    # finds and deletes a leftover.
+    # Take a name of its own for each examination, since two may run at the same time. By its prefix, a later
+    # examination finds and deletes a leftover.
     name = f"{DOCTORS_UPLOAD}{os.getpid()}"
     path = installation.project.upload_path(name)
-    # The handler creates missing folders of the fan-out. The check is whether file_deleter can delete in a folder that
-    # the handler created.
+    # The handler creates missing folders of the fan-out, and the check is whether file_deleter can delete in those.
     is_new = not path.parent.exists()
     try:
         answer = ask(installation.config.upload_url, _request(installation, name, key))
@@ -146,7 +145,7 @@ def check_upload(installation: Installation) -> Iterator[Finding]:
 
 
 def _sweep(top: Path) -> None:
-    """Remove the files that an earlier examination could not delete."""
+    """Delete files that an earlier examination left in upload/, unless they are so new that it may be running."""
     for rest in top.glob(f"*/{DOCTORS_UPLOAD}*"):
         with suppress(OSError):
             if rest.stat().st_mtime < time.time() - _SURELY_OVER_S:

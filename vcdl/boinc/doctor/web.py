@@ -25,7 +25,7 @@ _NOT_IN_GROUP = (
 def check_master_page(installation: Installation) -> Iterator[Finding]:
     """Check the page at the project's URL, from which an attaching client reads the scheduler's address."""
     url = installation.config.master_url
-    # BOINC's client refuses such a URL without sending a request, so no request would show the fault.
+    # Test this without a request: BOINC's client refuses such a URL before it sends one.
     if "." not in url.partition("://")[2]:
         yield failed(
             f'{url} has no dot: BOINC\'s clients say "Invalid URL" and do not attach',
@@ -52,7 +52,7 @@ def check_master_page(installation: Installation) -> Iterator[Finding]:
 
 
 def _fetch_page(installation: Installation, url: str) -> Generator[Finding, None, Answer | None]:
-    """Yield findings about a page, and return the page; None if a fault makes further checks pointless."""
+    """Request a page; yield findings about it, and return the answer, or None if further checks are pointless."""
     try:
         answer = ask(url)
     except NoAnswer as reason:
@@ -62,7 +62,7 @@ def _fetch_page(installation: Installation, url: str) -> Generator[Finding, None
     if finding is None:
         return answer
     yield finding
-    # A page with a warning of PHP still contains what clients look for, so it is checked further.
+    # Check a page with a PHP warning further, because it still contains what clients look for.
     return None if finding.level is Level.FAILED else answer
 
 
@@ -113,7 +113,7 @@ def check_downloads(installation: Installation) -> Iterator[Finding]:
     if launcher is None:
         yield failed("download/ has no client files", installation.install_command)
         return
-    # Also a shard: files of jobs are in BOINC's fan-out folders, whose permissions can differ.
+    # Try a shard as well: files of jobs are in BOINC's fan-out folders, whose permissions can differ.
     shard = next(project.download_dir.glob("*/vcdl_*.npz"), None)
     for path in (launcher, shard) if shard else (launcher,):
         url = f"{installation.config.download_url.rstrip('/')}/{path.relative_to(project.download_dir)}"
@@ -132,7 +132,7 @@ def _same(url: str, answer: Answer, path: Path) -> Finding:
 
 
 def cure_of(installation: Installation, reason: NoAnswer) -> str:
-    """Return the cure for an HTTP status, or for no answer at all."""
+    """Return the cure for a failed request, by its HTTP status, or for no answer at all."""
     configuration = f"{installation.path.name}.httpd.conf"
     match reason.status:
         case 0 if "certificate" in f"{reason}".lower():
@@ -157,7 +157,7 @@ def cure_of(installation: Installation, reason: NoAnswer) -> str:
 
 
 def is_program(answer: Answer) -> bool:
-    """Return whether the web server sent a program's text or code instead of running the program."""
+    """Return whether the web server sent a compiled program instead of running it."""
     return answer.body.startswith(_PROGRAM)
 
 
@@ -169,7 +169,7 @@ def no_program(answer: Answer, program: str) -> str:
 
 
 def _of_php(url: str, answer: Answer) -> Finding | None:
-    """Return a PHP error in an answer with status 200; None without one."""
+    """Return a finding about PHP in an answer with status 200: not run, or printing errors; None if all is well."""
     if answer.body.lstrip().startswith("<?php"):
         return failed(
             f"{url} is sent as source text instead of being run by PHP",

@@ -15,12 +15,12 @@ _FILE = re.compile(
     r"<xml_signature>(?P<signature>[0-9a-fA-F\s]*)\.?\s*</xml_signature>",
     re.DOTALL,
 )
-"""A file's description in result.xml_doc_in."""
+"""A file in result.xml_doc_in: name, size limit and signature."""
 
 
 @dataclass(frozen=True)
 class BoincKey:
-    """The public half of a project's key: RSA, as BOINC writes it."""
+    """The public half of one of a project's RSA keys, in the form in which BOINC stores it."""
 
     modulus: int
     exponent: int
@@ -40,9 +40,9 @@ class BoincKey:
 
     def verifies(self, content: bytes, signature: str) -> bool:
         """Return whether this key made a hexadecimal signature of the content."""
-        # BOINC signs the MD5 sum in hexadecimal, padded by PKCS #1 without the ASN.1 prefix of the hash. So comparing
-        # the end of the opened number with a zero byte and the digest is enough. It decides only whom to blame for a
-        # lost upload.
+        # BOINC signs the hexadecimal MD5 sum, padded by PKCS #1 without the ASN.1 prefix of the hash. So comparing the
+        # end of the opened number with a zero byte and the digest is enough: it only decides whom to blame for a lost
+        # upload.
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest().encode()
         number = int("".join(signature.split()).rstrip(".") or "0", 16)
         opened = pow(number, self.exponent, self.modulus)
@@ -52,10 +52,10 @@ class BoincKey:
         """Return whether this key signed the certificate in a task's description; True without a certificate."""
         text = description.decode(errors="replace") if isinstance(description, bytes) else description
         found = _FILE.search(text)
-        # A project without upload certificates sends descriptions without a signature: nothing there can be outdated.
+        # Without a signature the project requires no upload certificates, so nothing can be outdated.
         if found is None:
             return True
-        # The signature is over these two elements, with the size formatted as BOINC's `%.0f`, not over the text as it
+        # The signature covers these two elements, with the size formatted as by BOINC's `%.0f`, not the text as it
         # stands.
         content = f"<name>{found['name'].strip()}</name><max_nbytes>{float(found['most']):.0f}</max_nbytes>"
         return self.verifies(content.encode(), found["signature"])

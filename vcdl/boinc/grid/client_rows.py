@@ -19,7 +19,7 @@ _OURS = "<delete_file_info>vcdl\\_%"
 
 @dataclass(frozen=True)
 class Sending:
-    """A result that was sent."""
+    """A result that was sent to a host, with the ids in BOINC's database."""
 
     result: int
     workunit: str
@@ -45,8 +45,7 @@ class ClientRows:
 
         If there is none, return the id after the last result's.
         """
-        # Result ids grow with creation. Everything below the smallest unsent one has been sent or is over, so
-        # `sent_results` need not read it again.
+        # Ids grow with creation. `sent_results` need not read results below the lowest unsent one again.
         rows = self._database.execute(
             "SELECT COALESCE("
             "(SELECT MIN(id) FROM result WHERE appid = %s AND server_state < %s), (SELECT MAX(id) + 1 FROM result), 0)",
@@ -55,7 +54,13 @@ class ClientRows:
         return int(rows[0][0])
 
     def sent_results(self, job: str, since_s: float, from_result: int) -> list[Sending]:
-        """Return the sent results of a job, in the order of sending."""
+        """Return a job's results that were sent to hosts, in the order of sending.
+
+        Args:
+            job: The job.
+            since_s: Unix time; results that were sent earlier, or then, are left out.
+            from_result: Lowest id of a result to read.
+        """
         match, arguments = of_job(job)
         rows = self._database.execute(
             "SELECT r.id, w.name, r.hostid, r.sent_time FROM result r JOIN workunit w ON w.id = r.workunitid"
@@ -65,9 +70,14 @@ class ClientRows:
         return [Sending(*row) for row in rows]
 
     def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
-        """Return whether the host already had a file when a result was sent to it.
+        """Return whether a host already had a file when this result was sent to it.
 
         A host keeps a sticky file until it is asked to delete it, and other files while a task needs them.
+
+        Args:
+            sending: The result.
+            name: Physical name of the file.
+            is_sticky: The file is sticky.
         """
         results = "result" if is_sticky else f"(SELECT * FROM result WHERE hostid = %s ORDER BY id DESC LIMIT {_HELD})"
         rows = self._database.execute(
@@ -85,15 +95,15 @@ class ClientRows:
         return bool(rows)
 
     def demand(self) -> Demand:
-        """Return the demand of the clients, over all jobs."""
+        """Return how much work the clients use, over all jobs of our app."""
         whose, account = ("", ()) if self._account is None else (" AND userid = %s", (self._account,))
         running = self._database.execute(
             f"SELECT hostid, COUNT(*) FROM result WHERE appid = %s AND server_state = %s{whose} GROUP BY hostid",
             self._database.app_id, IN_PROGRESS, *account,
         )  # fmt: skip
-        # Hosts without a task count as well: they ask again soon, and a client that is answered "no work" backs off.
+        # Count hosts without a task: they ask again soon, and a client that is answered "no work" backs off.
         idle = hosts_at_work(self._database, self._account) - {int(host) for host, _ in running}
-        # The time since sending, not processor time: it determines how soon a host asks for its next task.
+        # Use the time since sending, not processor time, because it determines how soon a host asks for its next task.
         recent = self._database.execute(
             "SELECT AVG(took) FROM (SELECT received_time - sent_time AS took FROM result"
             f" WHERE appid = %s AND server_state = %s AND outcome = %s{whose} ORDER BY id DESC LIMIT %s) AS recent",
@@ -104,7 +114,7 @@ class ClientRows:
         )
 
     def sticky_hosts(self, job: str) -> set[tuple[int, str]]:
-        """Return the hosts that were sent workunits of the job, each with the name of one."""
+        """Return (host's id, workunit's name) for all workunits of the job that hosts were sent."""
         match, arguments = of_job(job)
         rows = self._database.execute(
             "SELECT DISTINCT r.hostid, w.name FROM workunit w JOIN result r ON r.workunitid = w.id"
@@ -114,7 +124,7 @@ class ClientRows:
         return {(int(host), name) for host, name in rows}
 
     def keep(self, job: str, name: str) -> bool:
-        """Return whether some host that got work of the job still keeps this sticky file."""
+        """Return whether a host that was sent work of the job may still have this sticky file."""
         match, arguments = of_job(job)
         rows = self._database.execute(
             "SELECT 1 FROM workunit w JOIN result r ON r.workunitid = w.id"
@@ -127,7 +137,7 @@ class ClientRows:
         return bool(rows)
 
     def not_told(self) -> int:
-        """Return the number of hosts that have not received our request to delete files."""
+        """Return the number of hosts that have not received our requests to delete files yet."""
         rows = self._database.execute(
             "SELECT COUNT(DISTINCT hostid) FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml LIKE %s",
             _DELETE, _OURS,
@@ -139,12 +149,18 @@ class ClientRows:
         self._database.execute("DELETE FROM msg_to_host WHERE variety = %s AND xml LIKE %s", _DELETE, _OURS)
 
     def ask_to_delete(self, files: Collection[tuple[int, str]]) -> None:
-        """Request that hosts delete sticky files, at their next request to the scheduler (config.xml: msg_to_host)."""
+        """Have hosts delete sticky files when they next contact the scheduler (config.xml: msg_to_host).
+
+        A request that a host has not received yet is not repeated.
+
+        Args:
+            files: Pairs of a host's id and a file's physical name.
+        """
         if not files:
             return
         texts = {_deletion(name) for _, name in files}
-        # The loop may repeat this call after a failure. A second row for a host would make it delete a file that a
-        # later job had sent again meanwhile.
+        # The loop may repeat this call after a failure. A second request would make a host delete a file that a later
+        # job has sent it meanwhile.
         pending = set(
             self._database.execute(
                 "SELECT hostid, xml FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml IN %s",
@@ -165,8 +181,8 @@ class ClientRows:
     def withdraw_delete_requests(self, names: Collection[str]) -> None:
         """Withdraw the requests to delete these files, as far as hosts have not received them."""
         if names:
-            # Marked as handled, not deleted: `had` and `keep` take the newest request as the time since which a host
-            # lacks a file.
+            # Mark the requests as handled instead of deleting them: `had` and `keep` take the newest request as the
+            # time since which a host lacks a file.
             self._database.execute(
                 "UPDATE msg_to_host SET handled = 1 WHERE variety = %s AND handled = 0 AND xml IN %s",
                 _DELETE, tuple(_deletion(name) for name in names),

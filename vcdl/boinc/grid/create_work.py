@@ -19,8 +19,8 @@ _TIMEOUT_S = 300.0
 _LONG_S = 30
 """Seconds after which an unsent result counts as passed over by the scheduler (docs/decisions/009)."""
 _FLOPS_BOUND = 1000
-"""Multiple of the estimated operations after which BOINC aborts a task. It is large, because BOINC converts operations
-to time by a client's speed, and for an unmeasured client that may be wrong by such a factor."""
+"""Multiple of the estimated operations after which BOINC aborts a task. BOINC converts operations to time by a client's
+speed, which for an unmeasured client may be wrong by such a factor."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def create_work(
     deadline_s: float,
     creations: Sequence[Creation],
 ) -> str:
-    """Run create_work once for all workunits, and return its output.
+    """Run BOINC's create_work once for all workunits, and return its output. Their inputs must be staged.
 
     create_work may lose rows and still end with status 0, so the caller must query which workunits exist.
 
@@ -93,8 +93,8 @@ def create_work(
         GridUnavailable: create_work did not end in time.
     """
     command = [
-        # BOINC's own program writes the rows: it knows the columns of its release, signs upload certificates where the
-        # project wants them, and reads the templates. One call with --stdin makes a whole batch.
+        # Let BOINC's own program write the rows: it knows the columns of its release, signs upload certificates where
+        # the project requires them, and reads the templates. One call with --stdin creates a whole batch.
         str(project.bin / "create_work"), "--appname", APP,
         "--wu_template", f"templates/{INPUT_TEMPLATE}", "--result_template", f"templates/{result_template}",
         "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",
@@ -126,7 +126,9 @@ def _line(creation: Creation) -> str:
 
 
 def priority_above_all(database: BoincDatabase) -> int:
-    """Return a priority above all unsent work of our app, for a job that has fewer clients than its share.
+    """Return BOINC's priority for work that must be sent before all unsent work of our app.
+
+    It is for a job that has fewer clients than its share.
 
     Raises:
         GridError: The database cannot be read.

@@ -1,4 +1,4 @@
-"""Set credit by what a subtask costs: the same for equal work, from the first result on.
+"""Grant credit by the operations of a subtask: the same for equal work, from the first result on.
 
 BOINC's own credit follows time, and so mostly measures the start of Python: it granted 0.019 or 1.5 for the same work.
 So workunits carry their credit (`--credit_from_wu`).
@@ -13,7 +13,8 @@ from vcdl.boinc.grid.workunit_rows import INIT, of_job
 from vcdl.wire.workunit import WorkunitName
 
 _PER_OPERATION = 200 / 86400e9
-"""BOINC's measure: a day of a computer with 10^9 operations a second is worth 200."""
+"""Credit per floating-point operation, by BOINC's definition: a day of a computer with 10^9 operations a second is
+worth 200."""
 # Starting, reading and writing take one core about a second. By the operations of its training alone, a small model's
 # subtask would be credited a thousandth of its time. When credit followed the hosts' times instead, a job's first
 # results got a thousandth of the later ones.
@@ -55,15 +56,15 @@ class Credit:
             return
         self._due_s = time.monotonic() + _EVERY_S
         changed: dict[float, list[int]] = defaultdict(list)
-        # One run of create_work has one --credit for all its workunits. So they are made with the largest shard's, and
-        # corrected here before their first result is validated.
+        # All workunits of one run of create_work have the same --credit, that of the largest shard. It is corrected
+        # here, before their first result is validated.
         for number, name, credit in self._open():
             wanted = self._credit[WorkunitName.parse(name).shard]
             if abs(credit - wanted) > _DRIFT * wanted:
                 changed[wanted].append(number)
         for credit, ids in changed.items():
-            # Not once there is a canonical result: its credit has been granted, and a late second copy must get the
-            # same.
+            # Leave workunits with a canonical result: their credit has been granted, and a late second copy must get
+            # the same.
             self._database.execute(
                 "UPDATE workunit SET canonical_credit = %s WHERE id IN %s AND canonical_resultid = 0",
                 credit, tuple(ids),
@@ -79,7 +80,7 @@ class Credit:
 
 
 def take_back(database: BoincDatabase, host: int, workunits: Collection[str]) -> float:
-    """Revoke a host's credit for these workunits, also from its user and team; return the sum.
+    """Set a host's credit for these workunits to 0, and subtract it from host, user and team; return the sum.
 
     Repeating the call revokes nothing: a result without credit has none to lose. The recent average credit falls by as
     much, but not below zero.
@@ -87,8 +88,7 @@ def take_back(database: BoincDatabase, host: int, workunits: Collection[str]) ->
     Raises:
         GridUnavailable, GridError: The database cannot be used.
     """
-    # FOR UPDATE: a second process that takes back the same results waits, then finds granted_credit 0 and takes
-    # nothing.
+    # Lock the rows (FOR UPDATE): a second process that revokes the same credit waits, and then finds 0.
     with database.transaction():
         rows = database.execute(
             "SELECT r.id, r.granted_credit, r.userid, r.teamid FROM result r JOIN workunit w ON w.id = r.workunitid"

@@ -1,7 +1,7 @@
 """Query the database of a BOINC project over one connection, which is renewed after a loss.
 
-Outside of `transaction()` every statement commits on its own, and reads what others have committed (READ COMMITTED),
-unlike InnoDB's default.
+Outside `transaction()` every statement commits at once. Statements read what others have committed (READ COMMITTED),
+unlike with InnoDB's default.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,10 @@ def open_project(folder: Path) -> "Iterator[tuple[BoincProject, BoincDatabase]]"
 
 
 class BoincDatabase(MysqlConnection):
-    """A connection for one thread. Raises GridUnavailable while the server is unreachable; the next call reconnects."""
+    """A connection to the project's database, for one thread.
+
+    Calls raise GridUnavailable while the server cannot be reached; the next call reconnects.
+    """
 
     def __init__(self, project: BoincProject) -> None:
         """Prepare the connection, which the first statement opens."""

@@ -54,13 +54,17 @@ def shortage_mark(project: BoincProject) -> Path:
 
 
 def least_bytes(project: BoincProject) -> int:
-    """Return the free bytes that each disk needs for new work; more during a shortage, so that it ends later."""
-    # Two thresholds (hysteresis): with one, work generation would switch on and off with each workunit near the limit.
+    """Return the free bytes that each disk needs for new work; more during a shortage than before it."""
+    # Use two thresholds (hysteresis): with one, work generation would switch on and off with each workunit near the
+    # limit.
     return GO_ON_BYTES if os.path.exists(shortage_mark(project)) else STOP_BYTES
 
 
 class DiskRoom:
-    """Checks whether there is space for new work of a job, and logs each change."""
+    """Checks whether a job may get new work: enough free space on the disks, and the job within its quota.
+
+    Changes are logged. A shortage on a disk creates a mark that other processes see (`shortage_mark`).
+    """
 
     def __init__(self, project: BoincProject, job: str) -> None:
         self._project = project
@@ -79,7 +83,7 @@ class DiskRoom:
 
     def _is_job_large(self) -> bool:
         if (now_s := time.monotonic()) >= self._look_at_s:  # it is read from the disk, file by file
-            # Both changes are logged, and only changes: this is asked in each round of the loop.
+            # Log only changes, because this is called in each round of the loop.
             before, self._over_quota = self._over_quota, over_quota(self._project, self._job)
             self._look_at_s = now_s + _QUOTA_EVERY_S
             if self._over_quota and not before:
@@ -95,8 +99,8 @@ class DiskRoom:
         with suppress(OSError):  # a disk without a byte, or one that cannot be written
             if not self._is_short:
                 mark.unlink(missing_ok=True)
-            # Writing the mark may fail on a full disk. This process then still has the shortage in
-            # `_is_short`; only `vcdl status` and the doctor do not see it.
+            # Writing the mark may fail on a full disk. Then only `vcdl status` and the doctor miss the shortage,
+            # because this process has it in `_is_short`.
             elif not mark.exists():
                 mark.touch()
         if self._is_short and not was_short:

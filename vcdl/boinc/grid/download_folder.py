@@ -28,7 +28,7 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Content:
-    """A file, identified by its content."""
+    """Physical name, size and checksum of a file in download/, derived from its content."""
 
     name: str
     """Physical name, derived from the content: jobs and clients share files of equal content."""
@@ -48,8 +48,8 @@ class Content:
                 sha256.update(block)
                 md5.update(block)
                 size_bytes += len(block)
-        # The name comes from the content because BOINC never replaces a published file and clients never fetch a name
-        # twice. 32 hexadecimal digits are 128 bits: enough against collisions, and short enough for BOINC's columns.
+        # Derive the name from the content: BOINC never replaces a published file, and clients never fetch a name twice.
+        # 32 hexadecimal digits are 128 bits: enough against collisions, and short enough for BOINC's columns.
         return cls(f"vcdl_{sha256.hexdigest()[:32]}{path.suffix}", size_bytes, md5.hexdigest())
 
 
@@ -71,22 +71,22 @@ class DownloadFolder:
             compress: Whether to write NAME.gz too, for workunits whose template has <gzip/>.
         """
         path = self._path(content.name)
-        # Existence is not enough: a file that was cut short, by a full disk or a restored backup, would be refused by
-        # every client for its checksum.
+        # Compare the size as well: every client would refuse a file that a full disk or a restored backup has
+        # truncated.
         if not self._is_whole(path, content.size_bytes):
             with writing(path) as target:
                 _link_or_copy(source, target)
-        # No header names the compressed file: BOINC's client asks for NAME.gz where the template has <gzip/>. Shards
-        # and weights do not shrink, so only the model is compressed.
+        # BOINC's client asks for NAME.gz where the template has <gzip/>. Compress only the model, because shards and
+        # weights do not shrink.
         packed = path.with_name(f"{content.name}.gz")
         if compress and not packed.exists():
             with writing(packed) as target:
                 _compress(source, target)
-        # Last: an .md5 file says to create_work that the file is there and whole.
+        # Write the .md5 file last: it tells create_work that the file exists and is complete.
         self._write_md5(path, content.md5, content.size_bytes)
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small file in place, replacing any other."""
+        """Write a small file, replacing any other of its name. Call it only for names that clients may fetch again."""
         path = self._path(name)
         with writing(path) as target:
             target.write_bytes(content)
@@ -95,7 +95,7 @@ class DownloadFolder:
     def download_bytes(self, name: str) -> int:
         """Return the bytes that a client downloads for the file; 0 if it no longer exists."""
         path = self._project.download_path(name)
-        # The compressed file first: where there is one, it is what clients fetch.
+        # Look for the compressed file first: if it exists, clients fetch it.
         for each in (path.with_name(f"{name}.gz"), path):
             with _advise_on_permissions(each), suppress(FileNotFoundError):
                 return each.stat().st_size
@@ -108,7 +108,7 @@ class DownloadFolder:
                 path.with_name(f"{name}{ending}").unlink(missing_ok=True)
 
     def remove_all(self, is_unwanted: Callable[[str], bool]) -> None:
-        """Search the whole folder, and remove each file for which `is_unwanted` returns true, and all leftovers.
+        """Search the whole folder; delete leftover temporary files, and each file whose name `is_unwanted` accepts.
 
         The compressed copy and the .md5 file are removed with their file.
         """
@@ -129,8 +129,8 @@ class DownloadFolder:
                 path.parent.mkdir()
             except FileExistsError:
                 return path
-            # By chmod, as mkdir's mode is cut by the umask, and the web server's user must be able to enter the folder.
-            # Only for a new folder: BOINC's own may belong to somebody else.
+            # Set the mode by chmod, since the umask limits mkdir's, and the web server's user must be able to enter the
+            # folder. Do so only for a new folder, because BOINC's own may belong to another user.
             path.parent.chmod(_FOLDER_MODE)
         return path
 
@@ -157,7 +157,7 @@ def writing(path: Path) -> Iterator[Path]:
     """
     with _advise_on_permissions(path), atomic_write(path) as temporary:
         yield temporary
-        # Before the rename, so that the web server never meets a file under its final name that it cannot read.
+        # Set the mode before the rename, so that the web server never finds a file that it cannot read.
         temporary.chmod(_FILE_MODE)
 
 
@@ -177,7 +177,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def _compress(source: Path, target: Path) -> None:
-    # No name and no time in the header: two processes that stage the same model write the same bytes.
+    # Store no name and no time in the header, so that two processes that stage the same model write the same bytes.
     with source.open("rb") as plain, target.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
         shutil.copyfileobj(plain, packed)
 

@@ -36,11 +36,10 @@ def read_environment(project: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         raise GridError(f"{path} cannot be read ({error.strerror}): run this as the project's user") from error
-    # shlex raises it for a quote that is not closed, typically after an edit by hand.
+    # shlex raises it for a quote that is not closed, typically after editing by hand.
     except ValueError as error:
         raise GridError(f"{path} is not a list of NAME='VALUE' lines ({error}): fix it") from None
-    # The file is read by a shell in bin/start, so `export NAME=VALUE` is as valid as `NAME=VALUE`. Other shell code is
-    # ignored here.
+    # A shell in bin/start reads the file, so `export NAME=VALUE` is valid as well. Ignore other shell code.
     settings = (line[1:] if line[:1] == ["export"] else line for line in lines)
     assigned = (line[0].partition("=") for line in settings if len(line) == 1)
     return {name: value for name, sign, value in assigned if sign}
@@ -64,7 +63,7 @@ def environment_text(content: bytes | None, wanted: Mapping[str, str]) -> bytes:
     """
     lines = [line for line in (content or b"").decode().splitlines() if line.partition("=")[0] not in wanted]
     lines += [f"{name}={shlex.quote(value)}" for name, value in wanted.items() if value]
-    # Compare without regard to order, and keep the bytes if nothing changed: `vcdl project install` shows each file
-    # whose bytes differ from those it wants, and writes it again.
+    # Keep the bytes if only the order differs: `vcdl project install` shows and rewrites each file whose bytes differ
+    # from the wanted ones.
     old = sorted((content or b"").decode().splitlines())
     return content if content is not None and sorted(lines) == old else ("\n".join(lines) + "\n").encode()

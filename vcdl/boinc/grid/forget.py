@@ -15,14 +15,14 @@ from vcdl.wire.workunit import WorkunitName
 def files_on_hosts(
     sent: Collection[tuple[int, str]], manifest: Manifest, others: Collection[Manifest]
 ) -> set[tuple[int, str]]:
-    """Return the sticky files of a job that hosts keep, as pairs of host and file, without files of other jobs.
+    """Return the sticky files of a job that hosts have and no other open job uses: (host's id, file's physical name).
 
     Args:
         sent: Hosts with the name of a workunit that was sent to them.
         manifest: The job's files.
         others: The manifests of the other open jobs.
     """
-    # Files are named by content, so another open job on the same data uses the same file on the same host.
+    # Leave out files of other open jobs: files are named by content, so jobs with the same data share them on a host.
     kept = {name for other in others for name in other.sticky}
     contents = (
         (host, manifest.model, manifest.frozen, manifest.shards.get(WorkunitName.parse(workunit).shard))
@@ -37,7 +37,7 @@ def files_on_hosts(
 
 
 def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunFolder) -> int:
-    """Request that clients delete a finished job's files that no open job uses; return the number of requests.
+    """Have clients delete a finished job's sticky files that no open job uses; return the number of hosts asked.
 
     Raises:
         GridError: The project or its database cannot be read.
@@ -49,8 +49,8 @@ def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunF
     shards = sorted({WorkunitName.parse(workunit).shard for _, workunit in sent})
     contents = {number: Content.of(folder.shard(number)) for number in shards}
     frozen = Content.of(folder.frozen_file) if folder.frozen_file.exists() else None
-    # The job's own manifest was removed when it ended. It is rebuilt from the run's folder: equal content gives equal
-    # names. Only shards that were sent are read, since each has to be hashed.
+    # Rebuild the manifest, which was removed when the job ended, from the run's folder: equal content gives equal
+    # names. Read only shards that were sent, since each has to be hashed.
     manifest = Manifest(1, "", Content.of(folder.model_file), contents, frozen=frozen)
     files = files_on_hosts(sent, manifest, Manifests(project).others(job).values())
     clients.ask_to_delete(files)

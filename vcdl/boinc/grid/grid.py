@@ -39,15 +39,18 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import WorkunitName
 
 _BATCH = 1000
-"""Workunits that are staged and created at a time, so that one pass stays short."""
+"""Largest number of workunits that are staged and created at a time, so that one pass stays short."""
 _TRIES = 3
 """Attempts of create_work. A killed process may still be inserting rows, and its rows are kept."""
 _PASSED_S = 3.0
-"""Seconds in which every job of the project has had its turn to create work, so that none is starved."""
+"""Seconds after which every job of the project has had its turn to create work, so that none is starved."""
 
 
 class BoincGrid(Grid):
-    """The grid for one thread of the work generator. Calls may raise GridError, GridUnavailable."""
+    """A BOINC project as the grid of one job, for one thread of the work generator.
+
+    Calls may raise GridError or GridUnavailable, and may be repeated.
+    """
 
     def __init__(
         self, project: BoincProject, database: BoincDatabase, settings: WorkSettings, sent_since_s: float = 0.0
@@ -73,9 +76,9 @@ class BoincGrid(Grid):
         self._sent_since_s = sent_since_s
         self._from_result = 0
         self._reported: set[int] = set()
-        """Results with an id of at least `_from_result` that `sent` has reported."""
+        """Ids, from `_from_result` on, of the results that `sent` has reported."""
         self._has: set[tuple[int, str]] = set()
-        """Pairs of a host and a sticky file that the host is known to have."""
+        """Known pairs of a host's id and a sticky file that the host has."""
         self._is_share_told = False
         self._wanted = 0
         """Number of workunits to keep open, as of the last check of the supply."""
@@ -92,8 +95,8 @@ class BoincGrid(Grid):
         for begin in range(0, len(staged), _BATCH):
             batch = staged[begin : begin + _BATCH]
             existing = self._rows.existing([item.workunit.name for item in batch])
-            # A workunit that exists in BOINC but is concluded, while the journal has no row of its end, lost that row
-            # in a kill or a restored journal. It must be claimed again, not created: BOINC never accepts a name twice.
+            # A workunit that BOINC has concluded, but whose end the journal lacks (after a kill, or with a restored
+            # journal), must be claimed again and not created: BOINC never accepts a name twice.
             self._rows.hand_out_again(existing)
             self._create([item for item in batch if item.workunit.name not in existing])
 
@@ -101,14 +104,14 @@ class BoincGrid(Grid):
         return self._rows.is_open(workunit)
 
     def sent(self) -> list[WorkunitSent]:
-        # Read before the results: one that is sent between the two queries has an id at or above it, and is reported by
-        # the next call instead of never.
+        # Read this before the results: a result that is sent between the two queries has an id at or above it, so that
+        # the next call reports it.
         first_unsent = self._clients.first_unsent()
         sendings = self._clients.sent_results(self._settings.job, self._sent_since_s, self._from_result)
         new = [sending for sending in sendings if sending.result not in self._reported]
         events = [WorkunitSent(sending.workunit, host_name(sending.host), self._bytes_down(sending)) for sending in new]
         self._from_result = first_unsent
-        # What lies below `_from_result` is not read again, so this set stays as small as the window of unsent results.
+        # Results below `_from_result` are not read again, so this set stays as small as the window of unsent ones.
         self._reported = {sending.result for sending in sendings if sending.result >= first_unsent}
         return events
 
@@ -116,11 +119,11 @@ class BoincGrid(Grid):
         self._rows.cancel(workunits, partial(has_arrived, self._project))
 
     def refresh(self) -> None:
-        # First, so that cancelled and assigned workunits are in order before the stock is counted.
+        # Do this first, so that cancelled and assigned workunits are in order before the stock is counted.
         self._rows.hurry_ended()
         self._kept.repair()
         self._rows.hurry_unchecked()
-        # Once a process: `vcdl set` changes the share in the job file, and the loop is opened again for a changed job.
+        # Do this once: `vcdl set` changes the share in the job file, and the loop is opened again for a changed job.
         if not self._is_share_told:
             self._staging.tell_share()
             self._is_share_told = True
@@ -130,14 +133,14 @@ class BoincGrid(Grid):
         return self._wanted
 
     def _update_supply(self) -> None:
-        # With too little space no work is created, but none is cancelled: running tasks may still return and be
-        # applied, which frees their files.
+        # With too little space create no work, but cancel none: running tasks may still return and be applied, which
+        # frees their files.
         if self._room.is_short():
             self._wanted = 0
             return
         job, mine = self._settings.job, JobStock(self._settings.share, self._rows.stock())
         ahead = self._settings.queue_ahead
-        # The job names the number itself: neither the demand nor other jobs matter.
+        # If the job names the number itself, neither the demand nor other jobs matter.
         if ahead is not None:
             self._wanted = target_open_workunits(job, {job: mine}, Marks(ahead, ahead))
             return
@@ -146,15 +149,15 @@ class BoincGrid(Grid):
             for other, manifest in self._staging.other_jobs().items()
             if manifest.account == self._settings.account  # else they are for other hosts
         }
-        # A job with nothing open, for example between its last subtask and its end, must not hold back a share of the
-        # clients.
+        # Leave out jobs with nothing open, for example between the last subtask and the end: they must not hold back a
+        # share of the clients.
         jobs = {job: mine} | {other: it for other, it in others.items() if it.open}
         whole = marks(self._clients.demand())
         self._missing_running = missing_running(job, jobs)
         if missing_to_half(jobs, whole) <= 0:
             self._lean_since_s = math.inf
-        # Every job's loop looks at the same tables. One that has its share steps in for the others only when the
-        # shortage lasts longer than a round of all jobs, since otherwise all would fill the same gap together.
+        # A job that has its share fills a gap of the others only if the shortage lasts longer than a round of all jobs.
+        # Otherwise all jobs, which read the same tables, would fill it together.
         now_s = time.monotonic()
         self._lean_since_s = min(self._lean_since_s, now_s)
         self._wanted = target_open_workunits(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
@@ -172,8 +175,8 @@ class BoincGrid(Grid):
 
     def discard_params(self, keep: Collection[int]) -> None:
         def still_needed(versions: Collection[int]) -> set[int]:
-            # Asked at the moment of removal and from BOINC's tables: the journal may call a workunit over that a client
-            # still downloads.
+            # Ask BOINC's tables at the moment of removal: a workunit that the journal calls finished may still be
+            # downloaded by a client.
             return {WorkunitName.parse(name).base_version for name in self._rows.unfinished_names()} & set(versions)
 
         self._staging.discard_params(still_needed, keep)
@@ -187,11 +190,12 @@ class BoincGrid(Grid):
         Args:
             forget_on_clients: Whether clients are asked to delete their copies.
         """
-        # Workunits before files: a client that is sent one in between would find its inputs gone and count an error.
+        # Cancel workunits before removing files: a client that is sent one in between would not find its inputs, and
+        # report an error.
         self._rows.cancel_all(partial(has_arrived, self._project))
         self._copies.clear()
         self._kept.clear()
-        # Before the manifest is removed, which names the files.
+        # Do this before the manifest is removed, which names the files.
         if forget_on_clients:
             self._forget_on_clients(self._staging.manifest)
         self._newest.remove()
@@ -201,15 +205,15 @@ class BoincGrid(Grid):
     def _create(self, items: Sequence[Staged]) -> None:
         if not items:
             return
-        # Only newly staged files can have a request to delete them that is still pending, from an earlier job with the
-        # same data. Those requests are withdrawn before the work that needs the files is created.
+        # Withdraw pending requests to delete newly staged files, which an earlier job with the same data left, before
+        # creating work that needs these files.
         sticky = self._staging.manifest.sticky
         inputs = self._staging.stage([self._with_newest(item) for item in items])
         self._clients.withdraw_delete_requests(self._staging.manifest.sticky - sticky)
         template = "" if items[0].frozen is None else TEMPLATE_WITH_FROZEN
         creations = [Creation(item.workunit.name, names, template) for item, names in zip(items, inputs, strict=True)]
-        # Reset to 0 immediately: until the next check of the supply these workunits are missing in the stock, and a
-        # second batch would be sent before other jobs' as well.
+        # Reset the number at once: until the next check of the supply these workunits are missing in the stock, and a
+        # second batch would also be sent before other jobs' work.
         first, self._missing_running = creations[: self._missing_running], 0
         if first:
             self._create_rows(first, priority_above_all(self._database))
@@ -227,8 +231,8 @@ class BoincGrid(Grid):
                 deadline_s=self._deadline_s,
                 creations=missing,
             )
-            # create_work ends with 0 on many errors, and one duplicate name loses its whole INSERT (decision 009). So
-            # the table says what was made, and only what is missing is tried again.
+            # create_work exits with 0 after many errors, and one duplicate name loses its whole INSERT (decision 009).
+            # So ask the table what exists, and retry only what is missing.
             existing = self._rows.existing([creation.name for creation in missing])
             missing = [creation for creation in missing if creation.name not in existing]
             if not missing:
@@ -254,7 +258,7 @@ class BoincGrid(Grid):
         manifest, name = self._staging.manifest, WorkunitName.parse(sending.workunit)
         new = [f"{sending.workunit}.json"]
         for content in (manifest.model, manifest.frozen, manifest.shards.get(name.shard)):
-            # Sticky files stay on a host, so each is counted once. Weights are deleted with the last task that needs
+            # Count each sticky file once per host, where it stays. Weights are deleted with the last task that needs
             # them.
             if content is not None and not self._had_sticky(sending, content.name):
                 new.append(content.name)
@@ -277,7 +281,7 @@ class BoincGrid(Grid):
 
 
 def clear_job(project: BoincProject, database: BoincDatabase, job: str, *, forget_on_clients: bool) -> None:
-    """Remove what is left of a job that creates no more work, as BoincGrid.clear does.
+    """Cancel the workunits of a job that creates no more, and remove its files, as BoincGrid.clear does.
 
     Raises:
         GridError: The project or its database cannot be used.

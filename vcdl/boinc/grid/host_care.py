@@ -35,9 +35,10 @@ from vcdl.files.atomic import atomic_write
 _EVERY_S = 15.0
 """Seconds between two checks of the hosts: short enough that a failing host cannot do much in between."""
 _LOOKED_AT = 20_000
-"""Number of newest results that are searched for failures, so that the query stays short in a table of millions."""
+"""Number of newest results that are searched for failures, so that the query stays fast in a table of millions."""
 _THERE_S = 180
-"""Seconds since its last request for which a host counts as online. Hosts ask twice a minute, so a few may be lost."""
+"""Seconds since its last request for which a host counts as online. Hosts ask twice a minute, so a few requests may be
+lost."""
 _ACTIVE_S = 900
 """Seconds without a request after which a host counts as gone, so that no work is kept or held back for it."""
 _UNDECIDED = 0, 4
@@ -59,7 +60,10 @@ _log = logging.getLogger("vcdl.hosts")
 
 
 class HostCare:
-    """Suspends and readmits the hosts of a project; all calls may raise GridUnavailable or GridError."""
+    """Suspends failing hosts of a project, and readmits them after a trial task.
+
+    All calls may raise GridUnavailable or GridError.
+    """
 
     def __init__(self, project: BoincProject, database: BoincDatabase) -> None:
         self._project = project
@@ -67,18 +71,17 @@ class HostCare:
         self._looked_s = -math.inf
 
     def suspend_failing(self, quarantined: Callable[[], Mapping[int, str]] = dict) -> None:
-        """Suspend hosts, and end suspensions, at most once per interval.
+        """Suspend failing hosts, end suspensions and restore quotas; does nothing if it ran less than _EVERY_S ago.
 
         Args:
-            quarantined: Returns the hosts that a job has in quarantine, with the reason.
+            quarantined: Returns the hosts in the quarantine of a job: host's id → reason.
         """
-        # Each job's loop calls this in each round, and the queries read thousands of rows.
+        # Limit the frequency: it is called in each round, and the queries read thousands of rows.
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
         now_s, before = time.time(), read_suspensions(self._project)
-        # Hosts that left long ago must not count as "most hosts": they would outvote those at work, in either
-        # direction.
+        # Leave out hosts that are offline: they must not count when the code decides whether most hosts fail.
         rows = self._database.execute("SELECT id FROM host WHERE rpc_time > %s", int(now_s) - _THERE_S)
         there = {int(row[0]) for row in rows}
         suspensions = before.after(ended_tasks(self._project, self._database, before.of), quarantined(), there, now_s)
@@ -87,16 +90,14 @@ class HostCare:
                 self._project, suspensions
             )  # first: a suspension that is stored nowhere would end with this process
             _tell(before, suspensions, now_s)
-        # In every call, also without a change: BOINC raises the quota with each reported success and resets
-        # n_jobs_today each day.
+        # Do this in every call: BOINC raises the quota with each reported success, and resets n_jobs_today each day.
         self.hold(suspensions, now_s)
         self._restore_quotas(suspensions.of)
 
     def hold(self, suspensions: Suspensions, now_s: float) -> None:
-        """Stop the suspended hosts, and allow one task to hosts whose suspension is over."""
+        """Set the quotas of suspended hosts: none while the suspension lasts, then one trial task."""
         for host, suspension in suspensions.of.items():
-            # After its one trial task a host is stopped again immediately; otherwise BOINC would send as many tasks as
-            # its cores ask for.
+            # Stop a host again after its trial task; otherwise BOINC would send as many tasks as its cores ask for.
             if suspension.is_on(now_s) or self._had_trial_task(host, suspension):
                 self._stop(host)
             else:
@@ -109,8 +110,8 @@ class HostCare:
             " WHERE v.appid = %s AND h.host_id = %s AND (h.max_jobs_per_day <> 1 OR h.n_jobs_today < %s)",
             USED_UP, self._database.app_id, host, USED_UP,
         )  # fmt: skip
-        # BOINC makes the row when it first sends a version. Without this one, a suspended host would begin with a full
-        # quota after an upgrade, and on a GPU version that it never had.
+        # Add missing rows, which BOINC creates when it first sends a version. Otherwise a suspended host would begin
+        # with a full quota after an upgrade, or on a GPU version that it never had.
         self._database.execute(
             "INSERT INTO host_app_version"
             f" (host_id, app_version_id, max_jobs_per_day, n_jobs_today, {', '.join(NEW_ROW)})"
@@ -120,7 +121,7 @@ class HostCare:
         )  # fmt: skip
 
     def _had_trial_task(self, host: int, suspension: Suspension) -> bool:
-        """Return whether a host got its one task after its suspension; it gets no other before that task has ended."""
+        """Return whether a host has been sent its trial task after its suspension."""
         rows = self._database.execute(
             "SELECT 1 FROM result WHERE hostid = %s AND appid = %s AND sent_time >= %s LIMIT 1",
             host, self._database.app_id, int(suspension.until_s),
@@ -136,7 +137,7 @@ class HostCare:
         )  # fmt: skip
 
     def _restore_quotas(self, suspended: Collection[int]) -> None:
-        """Restore the quota of all other hosts."""
+        """Let all other hosts get work again."""
         self._database.execute(
             "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id SET h.n_jobs_today = 0"
             " WHERE v.appid = %s AND h.n_jobs_today >= %s AND h.host_id NOT IN %s",
@@ -160,7 +161,7 @@ def suspensions_file(project: BoincProject) -> Path:
 
 
 def read_suspensions(project: BoincProject) -> Suspensions:
-    """Return the suspensions.
+    """Read the stored suspensions; empty if there is no file.
 
     Raises:
         GridError: Their file cannot be read.
@@ -176,7 +177,7 @@ def read_suspensions(project: BoincProject) -> Suspensions:
 
 
 def write_suspensions(project: BoincProject, suspensions: Suspensions) -> None:
-    """Store the suspensions.
+    """Write the suspensions to PROJECT/vcdl/hosts.json, atomically.
 
     Raises:
         GridError: Their file cannot be written.
@@ -189,7 +190,9 @@ def write_suspensions(project: BoincProject, suspensions: Suspensions) -> None:
 def ended_tasks(
     project: BoincProject, database: BoincDatabase, suspended: Collection[int] = ()
 ) -> Mapping[int, list[Ended]]:
-    """Return the last tasks of hosts with failures or suspensions, and all tasks around failed transfers.
+    """Return the recent ended tasks of hosts that failed or are suspended, keyed by the host's id.
+
+    Tasks of other hosts around the time of failed transfers are added, to show whether the server was at fault.
 
     Args:
         project: The BOINC project.
@@ -199,7 +202,7 @@ def ended_tasks(
     Raises:
         GridError: The database cannot be read.
     """
-    # A window by id and not by time, because the primary key finds it quickly in a table of millions.
+    # Select by id and not by time, because the primary key finds the rows quickly in a table of millions.
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
     failing = database.execute(
@@ -213,8 +216,7 @@ def ended_tasks(
     hosts = {int(row[0]) for row in failing}.union(suspended)
     if not hosts:
         return {}
-    # Other hosts' uploads of the same minutes show whether the server lost a file, so their successes around the
-    # failed transfers are read as well.
+    # Read other hosts' successes around the failed transfers, which show whether the server lost a file.
     first_s = min((row[1] for row in failing if row[1]), default=0)
     last_s = max((row[2] for row in failing), default=0)
     rows = database.execute(
@@ -229,8 +231,8 @@ def ended_tasks(
     ended: dict[int, list[Ended]] = defaultdict(list)
     for host, outcome, status, checked, received_s, deadline_s, description in rows:
         end = _end(outcome, status, checked, in_time=received_s < deadline_s)
-        # Tasks that were sent before `rotate-keys` or a restored project carry the old key's certificate. The upload
-        # handler refuses their files, which is no fault of the host.
+        # The upload handler refuses files of tasks that were sent before `rotate-keys` or the restore of a project,
+        # because they have the old key's certificate. That is no fault of the host.
         if end is End.LOST and key is not None and not key.has_certified(description):
             end = None  # made before the key was renewed
         if end is not None:
@@ -244,7 +246,7 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
     Raises:
         GridError: A host does not exist, or the database cannot be used.
     """
-    # Checked first, so that a mistyped number is reported: an UPDATE of no row would be silent.
+    # Check this first, so that a mistyped number is reported: an UPDATE of no row would be silent.
     known = {int(row[0]) for row in database.execute("SELECT id FROM host WHERE id IN %s", tuple(hosts))}
     if missing := sorted(set(hosts) - known):
         raise GridError(f"the project has no host {', '.join(map(str, missing))}: `vcdl hosts` lists them")
@@ -252,7 +254,7 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 
 
 def banned_hosts(database: BoincDatabase) -> frozenset[int]:
-    """Return the hosts that BOINC's scheduler turns away.
+    """Return the ids of the banned hosts, which BOINC's scheduler turns away.
 
     Raises:
         GridError: The database cannot be read.
@@ -261,7 +263,7 @@ def banned_hosts(database: BoincDatabase) -> frozenset[int]:
 
 
 def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozenset[int]:
-    """Return the hosts that may get work now: recently active, neither banned nor suspended.
+    """Return the ids of the hosts that may get work now: recently active, neither banned nor suspended.
 
     Args:
         database: BOINC's database.
@@ -282,7 +284,7 @@ def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozen
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
     """Classify how a task ended; return None if that says nothing about its host."""
     is_refused = outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS)
-    # Before the other refusals: a missing file is refused by the validator too, and mark_lost has set this status.
+    # Test this before the other refusals: the validator refuses a missing file too, and mark_lost has set this status.
     if status in TRANSFER_FAILED and (is_refused or outcome == CLIENT_ERROR):
         return End.LOST
     if is_refused:
@@ -290,8 +292,8 @@ def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | Non
     if outcome == SUCCESS:
         return None if checked in _UNDECIDED else End.GOOD
     if outcome == CLIENT_ERROR:
-        # The client aborted it as late while the server's deadline had not passed: its clock is ahead, and it would
-        # give up every task immediately. After the deadline the same status only means that the host was too busy.
+        # The client aborted the task as late, although the server's deadline had not passed: its clock is ahead, and it
+        # would give up every task at once. After the deadline the same status only means that the host was too busy.
         if status == NOT_BEGUN_IN_TIME and in_time:
             return End.CLOCK
         return None if status in NO_FAULT else End.ERROR

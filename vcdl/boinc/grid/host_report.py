@@ -12,7 +12,7 @@ from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, NO_REPLY, o
 
 @dataclass(frozen=True)
 class HostFacts:
-    """One host; the numbers of tasks are those of the job."""
+    """Facts about one host from BOINC's tables; the numbers of tasks are those of the job."""
 
     running: int
     """Number of tasks that the host has now."""
@@ -34,7 +34,7 @@ def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[s
         GridError: The database or the suspensions cannot be read.
     """
     match, arguments = of_job(job)
-    # The same exit codes are no fault as in host_care._end, so that `vcdl hosts` and the suspensions agree.
+    # Use the same exit codes as host_care._end, so that `vcdl hosts` and the suspensions agree.
     rows = database.execute(
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
         " SUM(r.outcome = %s AND (r.exit_status NOT IN %s OR"
@@ -90,8 +90,8 @@ def measured_hosts(database: BoincDatabase) -> list[MeasuredHost]:
     """
     rows = database.execute(
         "SELECT on_frac * active_frac, p_fpops, p_ncpus, n_bwup, n_bwdown, timezone, create_time, rpc_time FROM host"
-        # A new host has zeros until its client has measured itself. userid is 0 for hosts that BOINC merged into
-        # another row, which would count twice.
+        # Leave out new hosts, which have zeros until their client has measured itself, and those that BOINC merged into
+        # another row (userid 0), which would count twice.
         " WHERE on_frac > 0 AND active_frac > 0 AND p_fpops > 0 AND rpc_time > 0 AND userid > 0"
         " AND max_results_day <> %s ORDER BY id",
         BANNED,

@@ -25,7 +25,7 @@ _PARTS = {"data": "data", "store": "weights", "snapshots": "weights", "downloads
 
 @dataclass(frozen=True)
 class JobBytes:
-    """The bytes of one job by kind; a file with two names counts once."""
+    """The bytes that one job takes on the server, by kind; a file with two names counts once."""
 
     data: int = 0
     """Shards and validation data."""
@@ -42,7 +42,7 @@ class JobBytes:
 
     @classmethod
     def of(cls, project: BoincProject, job: str) -> Self:
-        """Measure a job; a file that disappears meanwhile is not counted.
+        """Measure a job by walking through its folders; a file that disappears meanwhile is not counted.
 
         Raises:
             GridError: A folder cannot be read.
@@ -52,8 +52,7 @@ class JobBytes:
         for path, size_bytes in _files(folder):
             first = path.relative_to(folder).parts[0]
             found["journal" if first.startswith("journal.") else _PARTS.get(first, "other")] += size_bytes
-        # upload/ is shared by all jobs and apps: the name of a file tells whose it is, and other apps' names do not
-        # parse.
+        # All jobs and apps share upload/: a file's name tells whose it is, and names of other apps do not parse.
         for path, size_bytes in _files(project.upload_dir):
             with suppress(WorkunitError):
                 found["waiting"] += size_bytes * (WorkunitName.parse(workunit_and_result(path)[0]).job == job)
@@ -63,7 +62,8 @@ class JobBytes:
             for each in (path, path.with_name(f"{name}.gz")):
                 with suppress(FileNotFoundError):
                     status = each.stat()
-                    # A file with several links shares its blocks with the run's folder, where it was counted already.
+                    # Count only files with one link: others share their blocks with the run's folder, where they were
+                    # counted.
                     found["staged"] += status.st_size * (status.st_nlink == 1)
         return cls(**found)
 
@@ -102,7 +102,7 @@ def over_quota(project: BoincProject, job: str) -> str:
 
 
 def check_room(project: BoincProject, job: str, cut: float) -> None:
-    """Refuse a job above its quota.
+    """Refuse a job that is above its quota, or would be once all of its data are in shards.
 
     Args:
         project: The BOINC project.
@@ -115,8 +115,7 @@ def check_room(project: BoincProject, job: str, cut: float) -> None:
     quota = quota_bytes(project)
     if quota is None or (held := JobBytes.of(project, job)).total <= quota:
         return
-    # Extrapolated from the part that is cut, so that the message says what the whole job would need and not what it
-    # holds so far.
+    # Extrapolate from the part that is cut, so that the message says what the whole job would need.
     data = held.data / cut
     needed = data + held.total - held.data
     raise GridError(
@@ -128,7 +127,7 @@ def check_room(project: BoincProject, job: str, cut: float) -> None:
 def _files(folder: Path) -> Iterator[tuple[Path, int]]:
     for top, _, names in os.walk(folder):
         for name in names:
-            # Files come and go during the walk; one that went no longer takes room. lstat, so that the target of a link
-            # counts only where it is.
+            # Ignore a file that disappears during the walk. Use lstat, so that the target of a link counts only where
+            # it is.
             with suppress(FileNotFoundError):
                 yield Path(top) / name, (Path(top) / name).lstat().st_size

@@ -11,7 +11,10 @@ from vcdl.errors import JobError
 
 
 class KeptWork:
-    """The assignments of one job's workunits; all calls may raise GridUnavailable or GridError."""
+    """The assignments that reserve one job's workunits for an account's hosts.
+
+    All calls may raise GridUnavailable or GridError. Without an account nothing is assigned.
+    """
 
     def __init__(self, database: BoincDatabase, job: str, account: int | None) -> None:
         self._database = database
@@ -19,14 +22,14 @@ class KeptWork:
         self._account = account
 
     def repair(self) -> None:
-        """Add the assignments that a killed create_work has not written, and delete those of workunits that are over.
+        """Add assignments that are missing, and delete those of finished workunits.
 
         The scheduler reads all assignments of an account at each request of its hosts.
         """
         if self._account is None:
             return
-        # create_work writes a workunit and its assignment in two statements. Killed in between, it leaves a workunit
-        # without results and without an assignment, which would never be sent.
+        # create_work writes a workunit and its assignment in two statements. If it is killed in between, the workunit
+        # has no results and no assignment, and would never be sent.
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT w.id FROM workunit w"
@@ -37,8 +40,8 @@ class KeptWork:
         if rows:
             assign(self._database, USER, [(row[0], self._account) for row in rows])
         over = "AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0)"
-        # Also with a canonical result: the workunit may stay INIT for a while, and every scheduler request would read
-        # its assignment.
+        # Include workunits with a canonical result: they may stay INIT for a while, and every request to the scheduler
+        # would read their assignment.
         unassign(self._database, self._job, USER, over, INIT)
 
     def clear(self) -> None:
@@ -47,13 +50,13 @@ class KeptWork:
 
 
 def account_number(database: BoincDatabase, account: str) -> int:
-    """Return the number of an account, given by number or e-mail address.
+    """Return the id of an account that is given by its id or its e-mail address.
 
     Raises:
         JobError: The project has no such account.
         GridError: The database cannot be read.
     """
-    # Below ten digits: the id is a 32-bit integer, and a larger literal would make the query fail. 0 is no user's id.
+    # Accept less than ten digits: ids have 32 bits, and a larger literal would make the query fail. 0 is no user's id.
     number = int(account) if account.isascii() and account.isdigit() and len(account) < 10 else 0
     rows = database.execute("SELECT id FROM user WHERE id = %s OR email_addr = %s", number, account)
     if not rows:

@@ -21,7 +21,7 @@ from vcdl.files.lock import locked
 
 @dataclass(frozen=True)
 class Manifest:
-    """The staged files of one job. The maps go from a shard's number, or a version, to its file."""
+    """The staged files of one job: shards are keyed by their number, weights (`params`) by version."""
 
     share: int
     """Share of the clients among the open jobs."""
@@ -36,7 +36,7 @@ class Manifest:
 
     @property
     def sticky(self) -> set[str]:
-        """Names of the files that clients keep."""
+        """Physical names of the files that clients keep between tasks."""
         return {content.name for content in (self.model, self.frozen, *self.shards.values()) if content is not None}
 
     @property
@@ -62,12 +62,15 @@ class Manifest:
 
 
 class Manifests:
-    """The manifests of all open jobs of a project. All calls may raise GridError."""
+    """The manifests of all open jobs of a project, and the lock under which files are staged and removed.
+
+    All calls may raise GridError.
+    """
 
     def __init__(self, project: BoincProject) -> None:
         self._folder = project.manifests
         self._read: dict[str, tuple[Identity, Manifest]] = {}
-        """Decoded manifests by job, each with the identity of its file: each subtask reads one."""
+        """Decoded manifests by job, each with its file's identity, because each subtask reads one."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -86,8 +89,8 @@ class Manifests:
         with add_advice(path, RUN_AS_USER):
             try:
                 stamp = identity_of(path)
-                # A manifest with 10 000 shards takes long to decode, and each sent subtask needs it. Other processes
-                # replace the file and never write into it, so a change shows in its identity.
+                # Reuse the decoded manifest, since one with 10 000 shards takes long to decode and each sent subtask
+                # needs it. Other processes replace the file as a whole, so a change shows in its identity.
                 if (known := self._read.get(job)) is not None and known[0] == stamp:
                     return known[1]
                 manifest = Manifest.from_json(path.read_text())
@@ -105,7 +108,7 @@ class Manifests:
 
     def write(self, job: str, manifest: Manifest) -> None:
         """Write a job's manifest; the caller must hold the lock."""
-        # Temporary files of writers that were killed; the lock makes sure that none of them is being written now.
+        # Remove temporary files of killed writers; under the lock no other process is writing one.
         sweep(self._folder)
         with writing(self._path(job)) as target:
             target.write_text(manifest.to_json())
@@ -117,8 +120,7 @@ class Manifests:
 
     def others(self, job: str) -> dict[str, Manifest]:
         """Return the manifests of the other jobs."""
-        # A job may be cleared between the listing and the read: then there is no manifest, and no claim on shared
-        # files.
+        # Leave out a job that is cleared between the listing and the read: it has no claim on shared files any more.
         read = {other: self.read(other) for other in sorted(self.jobs() - {job})}
         return {other: manifest for other, manifest in read.items() if manifest is not None}
 

@@ -24,7 +24,7 @@ GPU_CLASS = "vcdl_cuda"
 
 @dataclass(frozen=True)
 class BoincProject:
-    """A BOINC project's settings for VCDL.
+    """A BOINC project: the settings of its config.xml that VCDL needs, and the paths of its files.
 
     config.xml is read once, so that only the next process sees an edit.
     """
@@ -69,7 +69,7 @@ class BoincProject:
                 master_url=_require(config, "master_url", path),
                 host=host,
                 db_name=_require(config, "db_name", path),
-                # As in BOINC, its own machine is reached through the socket under any name.
+                # Reach this machine through the socket under any name, as BOINC does.
                 db_host="localhost" if db_host in ("", socket.gethostname()) else db_host,
                 db_port=int(port or 3306),
                 db_socket=os.environ.get("MYSQL_UNIX_PORT", ""),
@@ -100,7 +100,7 @@ class BoincProject:
         """
         with add_advice(self.runs_folder, RESULTS_WAIT):
             try:
-                # One entry is enough, and an empty folder is what an unmounted disk shows.
+                # One entry is enough: an unmounted disk shows an empty folder.
                 return any(self.runs_folder.iterdir())
             except (FileNotFoundError, NotADirectoryError):
                 return False
@@ -111,14 +111,14 @@ class BoincProject:
         return self.upload_dir / "vcdl_mark"
 
     def check_uploads(self) -> None:
-        """Check that upload/ is the folder that install marked; otherwise a missing upload is not lost.
+        """Check that upload/ is the folder that install marked, before any missing upload is counted as lost.
 
         Raises:
             GridError: upload/ is missing, or is another folder.
         """
         if not self.upload_dir.is_dir():
             raise GridError(f"there is no folder {self.upload_dir}: mount or make it; results wait until then")
-        # The mount point of another disk exists and is empty. Without this check every upload would count as lost, and
+        # An unmounted or covered folder exists and is empty. Without this check every upload would count as lost, and
         # each subtask as failed.
         if not self.upload_mark.is_file():
             raise GridError(
@@ -142,7 +142,7 @@ class BoincProject:
         Raises:
             GridError: This process runs as another user.
         """
-        # As root a command would work, and leave files that the daemons and the web server cannot replace.
+        # As root the command would work, but leave files that the daemons and the web server cannot replace.
         owner = self.path.stat().st_uid
         if owner != os.geteuid():
             name = user_named(owner)
@@ -155,7 +155,7 @@ class BoincProject:
         return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
 
     def download_path(self, name: str) -> Path:
-        """Return the path of a physical file that clients download."""
+        """Return the path of a file that clients download, by its physical name."""
         return self._fan_out_path(self.download_dir, name)
 
     def url_of_download(self, name: str) -> str:
@@ -166,7 +166,7 @@ class BoincProject:
     """The socket of the resident checker (vcdl.boinc.daemons.checker)."""
 
     def upload_path(self, name: str) -> Path:
-        """Return the path of a physical file from the upload handler.
+        """Return the path at which the upload handler stores a file, by its physical name.
 
         Raises:
             GridError: The name leads out of the folder.
@@ -174,7 +174,8 @@ class BoincProject:
         return self._fan_out_path(self.upload_dir, name)
 
     def _fan_out_path(self, top: Path, name: str) -> Path:
-        # Names of uploads come from a result's description, which a client can influence: none may leave the folder.
+        # Refuse names that lead out of the folder: names of uploads come from a result's description, which a client
+        # can influence.
         if not name or name in (".", "..") or "/" in name or "\0" in name or len(name.encode()) > 255:
             raise GridError(f"{name[:100]!r} is not the name of a file")
         if self.fanout == 0:
@@ -204,8 +205,7 @@ def _read_config(path: Path) -> dict[str, str]:
     if config is None:
         raise GridError(f"{file} has no <config>: it is not the config.xml of a BOINC project")
     settings = {element.tag: (element.text or "").strip() for element in config}
-    # config.xml may repeat a setting, and BOINC's programs differ in which one they take. So only equal values are
-    # safe.
+    # BOINC's programs differ in which value of a repeated setting they take, so accept only equal ones.
     differ = {element.tag for element in config if settings[element.tag] != (element.text or "").strip()}
     if twice := sorted(differ & _READ):
         raise GridError(
@@ -229,7 +229,7 @@ RESULTS_WAIT = "repair the disk, the permissions or the mount: results wait unti
 
 @contextmanager
 def add_advice(path: Path, advice: str) -> Iterator[None]:
-    """Turn an OSError of the block into a GridError with advice."""
+    """Convert an OSError of the block to a GridError with the path and this advice."""
     try:
         yield
     except OSError as error:
@@ -237,7 +237,7 @@ def add_advice(path: Path, advice: str) -> Iterator[None]:
 
 
 def identity_of(path: Path) -> Identity:
-    """Return the identity of a file, by which a replacement under the same name is noticed.
+    """Return inode, time and size of a file, which change when it is replaced under the same name.
 
     Raises:
         OSError: The file does not exist or cannot be read.

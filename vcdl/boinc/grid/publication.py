@@ -29,10 +29,10 @@ class Publication:
         return None if self._key is None else self._project.url_of_download(self._name)
 
     def publish(self, version: int, params: Path) -> None:
-        """Publish a version: its weights, then the statement that names them."""
+        """Publish the weights of a version, and then a signed statement that names them."""
         if self._key is None:
             return
-        # The weights first: a client that reads the new statement must find the file that it names.
+        # Stage the weights first: a client that reads the new statement must find the file that it names.
         content = self._staging.stage_params(version, params)
         newest = Newest(
             job=self._settings.job,

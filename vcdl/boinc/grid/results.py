@@ -24,7 +24,7 @@ from vcdl.run.staging import Uploaded
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _CANDIDATES = 256
-"""Ready rows that a claim considers: more than all servers claim at a time, so that each finds free ones."""
+"""Number of ready rows that a claim considers: more than all servers claim at a time, so that each finds free ones."""
 _ORPHANS_AT_ONCE = 1000
 """Rows that one call concludes, so that its statement and its locks stay short; later calls conclude the others."""
 
@@ -73,7 +73,7 @@ def result_name(file: Path) -> str:
 
 
 class BoincResults(Results):
-    """One server's access to a job's results; used inside `turn()`."""
+    """One server's access to the ended workunits of a job; used inside `turn()`."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder, at_most: int = 8) -> None:
         self._project = project
@@ -81,7 +81,7 @@ class BoincResults(Results):
         self._folder = folder
         self._job = folder.path.name
         self.at_most = at_most
-        """Workunits claimed in this turn, or in the last one."""
+        """Outcomes of the workunits that were claimed in this turn, or in the last one, by name."""
         self._claimed: dict[str, Outcome] = {}
 
     @contextmanager
@@ -91,19 +91,20 @@ class BoincResults(Results):
         Results claimed inside belong to this server alone. BOINC's transitioner waits for locked rows, so a turn must
         not wait for anything.
         """
-        # A turn that was rolled back has claimed nothing, so what the last one claimed is forgotten first.
+        # Forget the last turn's claims, because a turn that was rolled back has claimed nothing.
         self._claimed.clear()
         with self._database.transaction():
             yield
 
     def claim(self) -> Sequence[Outcome]:
-        """Return the oldest free workunits that have ended and that this turn has not concluded.
+        """Claim the oldest ended workunits that no server has claimed, at most `at_most`, and return how each ended.
 
         Raises:
             GridError: The database cannot be used.
         """
         match, arguments = of_job(self._job)
-        # Without locks: InnoDB locks each row that a locking read examines, which here would include other jobs' rows.
+        # Select candidates without locks: InnoDB locks each row that a locking read examines, including other jobs'
+        # rows here.
         candidates = self._database.execute(
             f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match}"
             " ORDER BY w.id LIMIT %s",
@@ -136,7 +137,7 @@ class BoincResults(Results):
     def _claim(self, candidates: Sequence[tuple[int]]) -> Sequence[Outcome]:
         if not candidates:
             return []
-        # By primary key, so that only claimed rows are locked.
+        # Claim by primary key, so that only claimed rows are locked.
         rows = self._database.execute(
             "SELECT id, name, error_mask, canonical_resultid FROM workunit WHERE id IN %s AND assimilate_state = %s"
             " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
@@ -161,16 +162,17 @@ class BoincResults(Results):
         """
         outcome = self._claimed.get(workunit)
         if version is not None and isinstance(outcome, Uploaded) and self._folder.kept_uploads.is_dir():
-            # Before the row is DONE: BOINC's file_deleter may remove the upload right after the turn.
+            # Copy the upload before the row is DONE: then BOINC's file_deleter may remove it right after the turn.
             _keep(outcome.path, self._folder.kept_upload(version, workunit))
-        # transition_time now, as BOINC's own assimilator sets it: the transitioner then marks the files for deletion.
+        # Set transition_time to now, as BOINC's own assimilator does: the transitioner then marks the files for
+        # deletion.
         self._database.execute(
             "UPDATE workunit SET assimilate_state = %s, transition_time = %s WHERE name = %s AND assimilate_state = %s",
             DONE, int(time.time()), workunit, READY,
         )  # fmt: skip
 
     def second_copies(self) -> Iterator[tuple[str, str, int]]:
-        """Yield workunit, host and size of each valid upload of this turn's workunits besides the canonical one.
+        """Yield (workunit, host, bytes) of each valid upload of this turn's workunits that was not applied.
 
         BOINC credits them and passes them to no daemon. An upload that was checked after its subtask was applied is
         recorded by vcdl_validate.
@@ -207,11 +209,12 @@ class BoincResults(Results):
             try:
                 found = path.lstat()
             except FileNotFoundError as error:
-                # A missing upload is lost only if upload/ itself is the right folder. Otherwise this raises, and the
-                # row stays READY.
+                # A missing upload is lost only if upload/ is the right folder. Otherwise this raises, and the row stays
+                # READY.
                 self._project.check_uploads()
                 return GaveUp(name, f"its upload cannot be used: {error}", cancelled=True)  # it was there when checked
-        # lstat above: a link would let whoever can write into upload/ have another file read as an upload.
+        # lstat does not follow links, by which anyone who can write into upload/ could have another file read as an
+        # upload.
         if not stat.S_ISREG(found.st_mode):
             return GaveUp(name, f"its upload cannot be used: {path.name} is not a regular file")
         return Uploaded(name, path, found.st_size, host_name(host), float(received_s))
@@ -226,14 +229,14 @@ class BoincResults(Results):
             outcome, exit_status, host = tried[0]
             reason += f"; the last on host {host}: {_OUTCOMES[outcome]}"
             reason += f" (exit status {exit_status})" if exit_status else ""
-        # Transfers fail for the server's reasons, such as a full disk. If nothing else went wrong it must not use up
-        # one of the subtask's tries.
+        # Transfers fail for the server's reasons, such as a full disk. If nothing else went wrong, the subtask must not
+        # lose one of its tries.
         is_lost = bool(tried) and all(status in TRANSFER_FAILED for _, status, _ in tried)  # by the server: no try
         return GaveUp(name, reason, cancelled=is_lost or bool(error_mask & CANCELLED))
 
 
 def host_name(host: int) -> str:
-    """Return a host of BOINC's database as the journal names it."""
+    """Return the name in the journal of a host with this id in BOINC's database."""
     return f"host-{host}"
 
 
@@ -243,7 +246,7 @@ def host_number(name: str) -> int:
 
 
 def host_of(database: BoincDatabase, result: str) -> int | None:
-    """Return the host of a result, by the result's name; None if the database has no such result.
+    """Return the id of the host that a result was sent to; None if the database has no result of this name.
 
     Raises:
         GridError: The database cannot be read.
@@ -253,7 +256,7 @@ def host_of(database: BoincDatabase, result: str) -> int | None:
 
 
 def mark_lost(database: BoincDatabase, result: str) -> None:
-    """Mark a result whose file never arrived: its refusal counts against its host only if other hosts' files arrived.
+    """Mark a result whose file never arrived, so that the loss counts against its host only if other files arrived.
 
     Raises:
         GridError: The database cannot be used.
@@ -296,7 +299,7 @@ def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: 
         open_jobs: The jobs whose results stay, including paused ones.
     """
     matches = [of_job(job) for job in open_jobs]
-    # By exclusion, because the names of jobs that were removed are not known any more.
+    # Exclude open jobs, because the names of removed jobs are not known any more.
     condition = "".join(f" AND NOT {match}" for match, _ in matches)
     rows = database.execute(
         f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s{condition} LIMIT %s",
@@ -311,7 +314,7 @@ def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: 
 
 
 def _keep(upload: Path, kept: Path) -> None:
-    """Copy an upload.
+    """Copy an upload into the run's folder, atomically.
 
     A hard link would not do: if the client sends the file again, the kept upload would change with it, unchecked.
     """

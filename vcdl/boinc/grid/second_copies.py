@@ -46,7 +46,7 @@ class _Workunit:
     results: int = 0
     unsent: int = 0
     come: int = 0
-    """Number of uploads that await their check, or passed it."""
+    """Number of uploads that await their check or passed it."""
     running: dict[int, int] = field(default_factory=dict)
     """Hosts that have the workunit, with the Unix time at which each got it."""
     hosts: set[int] = field(default_factory=set)
@@ -60,7 +60,7 @@ class _Workunit:
             self.hosts.add(host)
         if state < IN_PROGRESS:
             self.unsent += 1
-            # The wait for a host starts with the newest result, since BOINC creates another result after each failure.
+            # Count from the newest result, since BOINC creates another result after each failure.
             self.waits_since_s = max(self.waits_since_s, made_s)
         elif state == IN_PROGRESS:
             self.running[host] = sent_s
@@ -71,14 +71,14 @@ class _Workunit:
 
     @property
     def waits_for_hosts(self) -> bool:
-        """Whether all its remaining results run on hosts, and one more host may get the workunit."""
+        """Whether all its unfinished results run on hosts, and BOINC may create another result for one more host."""
         return bool(self.running) and not self.unsent and not self.come and self.results < self.most
 
 
 class SecondCopies:
-    """Assigns second hosts to the late workunits of one job.
+    """Gives the late workunits of one job to second hosts.
 
-    All calls may raise GridUnavailable or GridError.
+    All calls may raise GridUnavailable or GridError. The state is in BOINC's tables, so a restart loses nothing.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SecondCopies:
         """The usual turnarounds of this job; None until there are enough of them."""
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Assign late workunits to further hosts, and give up those that every active host has already had.
+        """Offer late workunits to further hosts, and give up those that every active host has already had.
 
         Does nothing if the last call was less than _EVERY_S ago.
         """
@@ -111,16 +111,16 @@ class SecondCopies:
         now = int(time.time())
         turnarounds = self._turnarounds()
         self.lateness = turnarounds.lateness
-        # Before the workunits are read: a followed assignment still has target_nresults 2, and BOINC would replace the
-        # late host's result at its deadline.
+        # Withdraw before the workunits are read: a followed assignment still has target_nresults 2, and BOINC would
+        # replace the late host's result at its deadline.
         self._withdraw()
         workunits = self._open()
-        # Most rounds end here, and save the two queries about hosts.
+        # Most rounds end here and save the two queries about hosts.
         if not workunits:
             return
         at_work = hosts_at_work(self._database, self._account)
-        # Before the check for late workunits, which needs turnarounds that a new job lacks. A workunit that no host may
-        # have is stuck from the first minute.
+        # Do this before the check for late workunits, which needs turnarounds that a new job lacks: a workunit that no
+        # host may have is stuck from the first minute.
         self._give_up(workunits, at_work, now)
         if self.lateness is not None:
             usual_s = turnarounds.usual_s(map(str, at_work))
@@ -139,7 +139,7 @@ class SecondCopies:
             f" WHERE r.appid = %s AND r.server_state = %s AND r.outcome = %s AND {match} ORDER BY r.id DESC LIMIT %s",
             self._database.app_id, OVER, SUCCESS, *arguments, MEASURED,
         )  # fmt: skip
-        # Oldest first, as the turnarounds came in: the newest ones weigh most for a host's usual time.
+        # Pass the oldest first: the newest ones weigh most for a host's usual time.
         return Turnarounds(self._late_after, ((str(host), float(took_s)) for host, took_s in reversed(rows)))
 
     def _open(self) -> list[_Workunit]:
@@ -156,7 +156,7 @@ class SecondCopies:
         found: dict[int, _Workunit] = {}
         for number, name, most, *result in rows:
             found.setdefault(number, _Workunit(number, name, most)).add(*map(int, result))
-        # A workunit that no host has had waits for the scheduler, not for a second host.
+        # Leave out workunits that no host has had: they wait for the scheduler, not for a second host.
         return [workunit for workunit in found.values() if workunit.hosts]
 
     # -- changing
@@ -171,7 +171,7 @@ class SecondCopies:
         queue_empty: bool,
     ) -> None:
         asked, banned = self._assigned_workunits(), banned_hosts(self._database)
-        # One assignment per workunit: another would let a third host train it.
+        # Make one assignment per workunit: another would let a third host train it.
         waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
         out = [
             Out(
@@ -198,8 +198,8 @@ class SecondCopies:
 
         Without the assignment, BOINC's transitioner would offer it to any host.
         """
-        # Together: with target_nresults alone the transitioner would make a result for any host, and an assignment
-        # alone would be refused by the scheduler, as enough results exist.
+        # Change both in one transaction: with target_nresults alone the transitioner would create a result for any
+        # host, and the scheduler refuses an assignment alone, because enough results exist.
         with self._database.transaction():
             self._database.execute(
                 "UPDATE workunit SET target_nresults = %s"
@@ -209,7 +209,7 @@ class SecondCopies:
             assign(self._database, HOST, [(workunit.id, host) for host in hosts])
 
     def _withdraw(self) -> None:
-        """Withdraw assignments that a host has followed, or whose workunit is over.
+        """Delete assignments that a host has followed, or whose workunit is finished.
 
         Those workunits need only one result again.
         """
@@ -233,7 +233,7 @@ class SecondCopies:
             )  # fmt: skip
 
     def _give_up(self, workunits: Sequence[_Workunit], at_work: Set[int], now: int) -> None:
-        """Give up workunits that no active host may train, as each has had them."""
+        """Give up workunits that every active host has already had, so that their subtasks are reissued."""
         stuck = [
             one
             for one in workunits

@@ -23,7 +23,11 @@ _MAX_NBYTES = "@max_nbytes@"
 
 
 class Staging:
-    """Stages and removes the files of one job; all calls may raise GridError, and may be repeated."""
+    """Stages and removes the files of one job, under the project's lock.
+
+    A file is listed in the job's manifest before it is staged and until after it is removed, so that a kill leaves no
+    unlisted file. All calls may raise GridError, and may be repeated.
+    """
 
     def __init__(self, project: BoincProject, settings: WorkSettings) -> None:
         self._project = project
@@ -31,7 +35,7 @@ class Staging:
         self._download = DownloadFolder(project)
         self._manifests = Manifests(project)
         self._in_place: set[str] = set()
-        """The shared files that this process has verified."""
+        """Names of the shared files that this process has staged or found complete."""
 
     @property
     def result_template(self) -> str:
@@ -43,7 +47,7 @@ class Staging:
 
     @property
     def manifest(self) -> Manifest:
-        """The staged files; empty when nothing is staged."""
+        """The job's manifest, read at each access; an empty one if nothing is staged."""
         found = self._manifests.read(self._settings.job)
         return found or Manifest(self._settings.share, self.result_template, account=self._settings.account)
 
@@ -52,7 +56,7 @@ class Staging:
         return self._manifests.others(self._settings.job)
 
     def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
-        """Put all inputs of the workunits in place, and return their physical names in the order of INPUT_FILES."""
+        """Stage all inputs of the workunits, and return for each their physical names in the order of INPUT_FILES."""
         manifest = self._stage_shared(staged)
         inputs = []
         for item in staged:
@@ -66,15 +70,15 @@ class Staging:
         return inputs
 
     def tell_share(self) -> None:
-        """Record the job's share for the other jobs: it may have changed since the job's files were staged."""
+        """Write the job's share into its manifest, which other jobs read: it may have changed since then."""
         with self._manifests.locked():
             found = self._manifests.read(self._settings.job)
-            # Without a manifest nothing is staged yet, and `stage` writes the share with the first files.
+            # Without a manifest nothing is staged, and `stage` writes the share with the first files.
             if found is not None and found.share != self._settings.share:
                 self._manifests.write(self._settings.job, replace(found, share=self._settings.share))
 
     def stage_params(self, version: int, path: Path) -> Content:
-        """Stage the weights of a version to publish, which may be the base of no workunit, and return their file."""
+        """Stage the weights of a version to publish, even if no workunit starts from it, and return their file."""
         with self._manifests.locked():
             manifest = self.manifest
             grown = replace(manifest, params=_with_new(manifest.params, {version: path}))
@@ -93,15 +97,14 @@ class Staging:
         rest = self.manifest.params.keys() - set(keep)
         if not rest:
             return
-        # Asked without the lock, which other jobs wait for: the answer is a query. A workunit created since then names
-        # a version in `keep`.
+        # Query without the lock, for which other jobs wait. A workunit created since then names a version in `keep`.
         unwanted = rest - set(is_needed(rest))
         if unwanted:
             with self._manifests.locked():
                 manifest = self.manifest
                 left = manifest.without_params(unwanted)
-                # Files before the manifest, for the same reason as in `_stage_shared`: what is named can be removed
-                # again.
+                # Remove files before their names, as in `_stage_shared`: what is named can be removed again after a
+                # kill.
                 self._remove(manifest.names - left.names)
                 self._manifests.write(self._settings.job, left)
 
@@ -114,8 +117,8 @@ class Staging:
         with self._manifests.locked():
             manifest = self.manifest
             self._remove(manifest.names)
-            # Descriptions are in no manifest, one per workunit. The search of the whole folder also finds those whose
-            # rows BOINC has purged.
+            # Search the whole folder for descriptions, which no manifest lists: it also finds those whose rows BOINC
+            # has purged.
             self._download.remove_all(lambda name: self._is_description(name))
             if not self.other_jobs():
                 for name in (INPUT_TEMPLATE, TEMPLATE_WITH_FROZEN):
@@ -142,12 +145,12 @@ class Staging:
                 shards=_with_new(manifest.shards, shards),
                 params=_with_new(manifest.params, params),
             )
-            # Manifest first, files after: a file that no manifest names would stay in download/ for ever after a kill.
-            # The other way round, a name without a file is harmless, because the next call stages it.
+            # Write the manifest before the files: after a kill, a file that no manifest names would stay in download/
+            # for ever. A name without a file is harmless, because the next call stages it.
             if grown != manifest or not self._in_place:
                 self._manifests.write(self._settings.job, grown)
-                # Also in the first call of a process (`not self._in_place`): an operator or an upgrade may have removed
-                # templates.
+                # Do this in the first call of a process as well (`not self._in_place`): an operator or an upgrade may
+                # have removed templates.
                 self._write_templates(has_frozen=frozen is not None)
             self._put(model, grown.model, compress=True)
             if frozen is not None:

@@ -13,7 +13,7 @@ REFILL_S = 10.0
 _LEAST_LOW = 2
 """Least low mark, so that a small fleet never waits for work."""
 _FIRST_LOW = 8
-"""Least low mark while nothing runs. A whole fleet may start, and holding work back would not bring newer weights."""
+"""Least low mark while nothing runs: a whole fleet may start, and holding work back would not give it newer weights."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class Marks:
 
 
 def marks(demand: Demand) -> Marks:
-    """Return the marks over all jobs that meet the demand.
+    """Return the two marks of unsent work, over all jobs, that meet the clients' demand.
 
     The low mark covers the fetches until new work can be ready, a Poisson variable, by its mean and three standard
     deviations (λ + 3·√λ), and one fetch per idle host.
     """
-    # Before the first result is back nothing is known of the pace: assume that each running task ends within a refill.
+    # Without a result yet the pace is unknown: assume that each running task ends within a refill.
     fetched = float(demand.running)
     if demand.task_s is not None:
-        # At least 1 s a task: a mean near 0 of the first trivial results would ask for thousands of workunits.
+        # Assume at least 1 s per task: a mean near 0 of the first trivial results would ask for thousands of workunits.
         mean = demand.running * REFILL_S / max(demand.task_s, 1.0)
         fetched = mean + 3 * math.sqrt(mean)
     least = _LEAST_LOW if demand.running else _FIRST_LOW
-    # Half as much again up to the high mark: refills are then fewer and larger, without letting work grow old.
+    # Set the high mark half as much higher, so that refills are fewer and larger, without letting work grow old.
     low = max(least, math.ceil(fetched) + demand.idle_hosts)
     return Marks(low, low + math.ceil(low / 2))
 
@@ -78,7 +78,7 @@ class JobStock:
 
 
 def target_open_workunits(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
-    """Return how many workunits of a job should be open.
+    """Return how many workunits of a job should be open (unsent or running), by its share of the clients.
 
     Args:
         job: The job.
@@ -89,7 +89,7 @@ def target_open_workunits(job: str, jobs: Mapping[str, JobStock], whole: Marks, 
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
-    # Running workunits count too; otherwise a job with long tasks would occupy more clients than its share.
+    # Count running workunits too; otherwise a job with long tasks would occupy more clients than its share.
     if mine.open < part * (running + whole.low):
         return math.ceil(part * (running + whole.high))
     if others_pass and (missing := missing_to_half(jobs, whole)) > 0:

@@ -66,26 +66,28 @@ def suspension_after(ended: Iterable[Ended]) -> Suspension | None:
     Its length doubles with each further failure, up to LONGEST_SUSPENSION_S.
     """
     in_order = sorted(ended, key=lambda one: one.time_s)
-    # Only failures since the last success count: an honest host with a rare error is never suspended for its total.
+    # Count only failures since the last success, so that an honest host with a rare error is never suspended for its
+    # total.
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
     failed = in_order[good + 1 :]
-    # Uploads that cost the server a check or a connection; other failures end on the client.
+    # Count separately the uploads that cost the server a check or a connection; other failures end on the client.
     refused = sum(one.end in (End.REFUSED, End.LOST) for one in failed)
     if refused >= _REFUSALS:
-        # The exponent is bounded before the multiplication: a host with thousands of failures would overflow a float.
-        # The result is cut at LONGEST_SUSPENSION_S anyway.
+        # Limit the exponent: a host with thousands of failures would overflow a float. LONGEST_SUSPENSION_S limits the
+        # result anyway.
         suspension_s = _REFUSED_SUSPENSION_S * 2 ** min(refused - _REFUSALS, 10)
     elif len(failed) >= _FAILURES:
         suspension_s = _FIRST_SUSPENSION_S * 2 ** min(len(failed) - _FAILURES, 10)
     else:
         return None
     last_s = failed[-1].time_s
-    # Counted from the failure, not from now: then the same tasks give the same end at each look and after a restart.
+    # Count from the failure and not from now, so that the same tasks give the same end in each call and after a
+    # restart.
     return Suspension(last_s + min(suspension_s, LONGEST_SUSPENSION_S), _words(failed), last_s)
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
-    """Return the ended tasks without transfers that failed by the server's fault, as most other hosts' failed too."""
+    """Return the ended tasks, keyed by host, without lost transfers that were the server's fault."""
     lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
     good = {host: [one.time_s for one in tasks if one.end is End.GOOD] for host, tasks in ended.items()}
 
@@ -104,7 +106,7 @@ def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
 
 @dataclass(frozen=True)
 class Suspensions:
-    """The suspended hosts, stored in a file.
+    """The suspended hosts of a project, as stored in a file.
 
     A suspension outlives the end of a job and a new app version.
     """
@@ -128,7 +130,7 @@ class Suspensions:
             there: The hosts that are online.
             now_s: Unix time.
         """
-        # A suspension is stored, because it could not be computed again: its tasks leave the window of the newest
+        # Keep stored suspensions, which could not be computed again: their tasks leave the window of the newest
         # results, or their job is deleted, and the host would get work too early.
         kept = {
             host: suspension
@@ -144,8 +146,8 @@ class Suspensions:
         suspended = {**kept, **new}
         at_work = set(there) - condemned.keys()
         idle = [host for host in at_work & suspended.keys() if suspended[host].is_on(now_s)]
-        # A broken job, a full disk or a bad release fails everywhere. Suspending all hosts would stop the project, and
-        # their failures up to now are forgiven so that the next look does not repeat this.
+        # A broken job, a full disk or a bad release fails on all hosts, and suspending all would stop the project.
+        # Forgive their failures up to now, so that the next call does not repeat this.
         if new and 2 * len(idle) > len(at_work):
             return Suspensions(condemned, forgiven_until_s=now_s)
         return replace(self, of={**suspended, **condemned})
@@ -159,7 +161,7 @@ class Suspensions:
             for host, suspension in self.of.items()
             if suspension.is_quarantine and suspension.is_on(now_s)
         }
-        # Renewed at most every ten minutes: a new end at each look would write hosts.json every 15 s.
+        # Renew them at most every ten minutes: a new end in each call would write hosts.json every 15 s.
         lately = {host for host, suspension in kept.items() if suspension.until_s > until_s - _FIRST_SUSPENSION_S}
         return kept | {host: suspension for host, suspension in said.items() if host not in lately}
 

@@ -22,7 +22,7 @@ _BITS = 3072
 
 @dataclass(frozen=True)
 class WeightsKey:
-    """A private key."""
+    """The private key with which a project signs statements about its newest weights."""
 
     _private: RSAPrivateKey
 
@@ -68,8 +68,8 @@ class WeightsKey:
         )
 
     def sign(self, statement: str) -> str:
-        """Return the statement with its signature, as clients read it."""
-        # PKCS #1 v1.5 because volunteers' Pythons have no package for signatures: the client verifies it with one `pow`
-        # and one comparison (decision 038).
+        """Return the statement with its signature appended, in the form that clients read."""
+        # Use PKCS #1 v1.5: volunteers' Pythons have no package for signatures, and the client verifies it with one
+        # `pow` and one comparison (decision 038).
         signature = self._private.sign(signed_bytes(statement), padding.PKCS1v15(), hashes.SHA256())
         return append_signature(statement, signature)

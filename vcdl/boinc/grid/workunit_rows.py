@@ -33,8 +33,8 @@ _AT_ONCE = 1000
 
 def of_job(job: str) -> tuple[str, tuple[str, str]]:
     """Return an SQL condition that selects a job's workunits from `workunit w`, and the condition's arguments."""
-    # `_` is a wildcard of LIKE, hence the escapes. For a job `a` the prefix also matches workunits of a job `a_e1`, so
-    # the regular expression decides. It alone would read the whole table.
+    # Escape `_`, a wildcard of LIKE. For a job `a` the prefix also matches workunits of a job `a_e1`, so the regular
+    # expression decides; alone, it would read the whole table.
     prefix = job.replace("_", "|_") + "|_e%"
     return ("(w.name LIKE %s ESCAPE '|' AND w.name RLIKE %s)", (prefix, f"^{job}_e[0-9]+_s[0-9]+_a[0-9]+_v[0-9]+$"))
 
@@ -113,7 +113,7 @@ class WorkunitRows:
         return bool(rows)
 
     def hand_out_again(self, names: Collection[str]) -> None:
-        """Make concluded workunits ready again, so that they are claimed once more."""
+        """Mark concluded workunits as ready to be assimilated, so that they are claimed once more."""
         for some in _chunks(names):
             self._database.execute(
                 "UPDATE workunit SET assimilate_state = %s WHERE name IN %s AND assimilate_state = %s",
@@ -131,8 +131,8 @@ class WorkunitRows:
         their app version.
         """
         match, arguments = of_job(self._job)
-        # A workunit whose only result failed counts as unsent: the transitioner makes another one, which is sent before
-        # new work is needed.
+        # Count a workunit whose only result failed as unsent: the transitioner creates another one, which is sent
+        # before new work is needed.
         rows = self._database.execute(
             "SELECT COUNT(*), COALESCE(SUM(w.assimilate_state = %s AND w.error_mask = 0 AND NOT EXISTS"
             " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND (r.server_state = %s OR r.outcome = %s))), 0),"
@@ -145,14 +145,16 @@ class WorkunitRows:
         return Stock(unsent, total - unsent, on_gpus)
 
     def cancel(self, names: Collection[str], arrived: Arrived) -> None:
-        """Cancel workunits as BOINC's cancel_jobs does: running tasks abort when their host next reports.
+        """Cancel those of the workunits that have not ended, as BOINC's cancel_jobs does.
+
+        Running tasks abort when their host next contacts the scheduler. A workunit whose upload has arrived is kept.
 
         Args:
             names: The workunits.
             arrived: Returns whether an upload has arrived.
         """
         for some in _chunks(names):
-            # INIT only: one that is READY has an upload, or an error that the assimilator will report.
+            # Take INIT only: a workunit that is READY has an upload, or an error that the assimilator will report.
             rows = self._database.execute(
                 "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", some, INIT
             )
@@ -164,7 +166,7 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_ended(self) -> None:
-        """Have the transitioner process cancelled workunits whose transition_time it has overwritten.
+        """Set transition_time of cancelled workunits to now if the transitioner has overwritten it.
 
         That happens if it processes a workunit at the moment in which we cancel it. It would come back to that workunit
         only after ten days.
@@ -205,7 +207,7 @@ class WorkunitRows:
         """
         if not ids:
             return
-        # A client that has uploaded but not yet reported has done its work. BOINC deletes the uploads of a cancelled
+        # Keep workunits whose upload has arrived, though not reported yet: BOINC deletes the uploads of a cancelled
         # workunit, and the host would earn nothing and look like one that failed.
         running = self._database.execute(
             "SELECT workunitid, xml_doc_in FROM result WHERE workunitid IN %s AND server_state = %s",
@@ -226,8 +228,8 @@ class WorkunitRows:
             f" WHERE id IN %s AND assimilate_state = %s AND NOT {waits}",
             CANCELLED, int(time.time()), tuple(ids), INIT, *waiting,
         )  # fmt: skip
-        # Workunits with an upload that waits are not cancelled, but may make no further result: if the check refuses
-        # the upload, they end with an error instead of going out again.
+        # Let workunits with a waiting upload have no further result: if the check refuses the upload, they end with an
+        # error instead of being sent again.
         self._database.execute(
             "UPDATE workunit SET max_total_results = (SELECT COUNT(*) FROM result WHERE workunitid = workunit.id)"
             f" WHERE id IN %s AND assimilate_state = %s AND error_mask = 0 AND {waits}",

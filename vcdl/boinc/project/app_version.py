@@ -29,12 +29,12 @@ _API_VERSION = "7.9.0"
 """The API version of our programs. Without it, BOINC's client would use shared memory, which our programs lack."""
 
 Content = bytes | RuntimeFile
-"""Content of a file to publish: its bytes, or the archive to copy."""
+"""Content of a file to publish: its bytes, or the archive of a runtime, which is copied."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """An app version for the hosts of one platform and one plan class."""
+    """An app version to offer, for the hosts of one platform and plan class, with its runtime and container."""
 
     platform: str
     """BOINC's name of the platform."""
@@ -55,7 +55,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class ClientFiles:
-    """The files that a volunteer's computer runs."""
+    """The programs that volunteers' computers get: launcher, client, and runtimes and containers to choose from."""
 
     launcher: bytes
     zipapp: bytes
@@ -66,7 +66,7 @@ class ClientFiles:
 
     @classmethod
     def build(cls, project_key: str = "") -> "ClientFiles":
-        """Build the files from this installation of VCDL.
+        """Build launcher and client from this installation of VCDL, without runtimes and containers.
 
         Args:
             project_key: The public key of the project's weights, as JSON.
@@ -80,12 +80,12 @@ class ClientFiles:
 
     @property
     def name(self) -> str:
-        """Name of the main program; those of the other files begin with it."""
-        # The names of all files of a version contain a digest of everything that defines it: BOINC never replaces a
-        # published file, so any change needs new names. Runtimes keep names of their own; otherwise hosts would fetch
-        # 134 MB with each new client.
+        """Name of the main program, with a digest of everything that defines the version; other names begin with it."""
+        # Put a digest of everything that defines the version into the names: BOINC never replaces a published file, so
+        # any change needs new names. Runtimes have names of their own; otherwise hosts would fetch 134 MB with each new
+        # client.
         digest = hashlib.sha256()
-        # Each part is hashed on its own, so that bytes cannot move from one part to the next without changing the name.
+        # Hash each part on its own, so that bytes cannot move from one part to the next without changing the name.
         for part in (_version_xml([_File("")]).encode(), self.launcher, self.zipapp):
             digest.update(hashlib.sha256(part).digest())
         for container in self.containers:
@@ -109,7 +109,7 @@ class ClientFiles:
             of_cpu, of_gpu = (runtimes.get((platform, gpu)) for gpu in (False, True))
             if of_cpu is not None or platform == LINUX:
                 found.append(Variant(platform.boinc, plan_class, of_cpu))
-            # Without a runtime the host's own Python is used, which may have a GPU's backend installed.
+            # Without a runtime, hosts use their own Python, which may have a GPU's backend installed.
             if of_gpu is not None or (platform == LINUX and of_cpu is None):
                 found.append(Variant(platform.boinc, GPU_CLASS, of_gpu))
         for each in self.containers:
@@ -170,7 +170,7 @@ def _version_xml(names: Sequence[_File]) -> str:
 
 @dataclass(frozen=True)
 class PublishedVersion:
-    """A row of app_version."""
+    """A version of our app in the project's database."""
 
     id: int
     number: int
@@ -214,13 +214,13 @@ def number_for(
         key: The signing key in use. A version that another key signed is not reused: its files keep their names, and a
             new version has their new signatures.
     """
-    # Numbers are read from the disk and the database, because a killed install may leave a folder without a row, and
-    # update_versions would publish that folder.
+    # Read numbers from disk and database: a killed install may leave a folder without a row, which update_versions
+    # would publish.
     folders = {number: folder for folder in _subfolders(apps / APP) if (number := _number(folder.name)) is not None}
     ours = [version for version in published if version.is_of(client)]
     known = {version.number for version in ours}
     known |= {number for number, folder in folders.items() if any(folder.glob(f"*/{client.name}.pyz"))}
-    # A new signing key needs a new version number, because update_versions never signs a registered version again.
+    # A new signing key needs a new number, because update_versions never signs a registered version again.
     known -= {version.number for version in ours if not version.is_signed(client, key)}
     return max(known) if known else max([*folders, *(version.number for version in published), _FIRST_NUMBER - 1]) + 1
 
@@ -243,7 +243,7 @@ def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], clien
         for folder, variant in folders.items()
         for file in _find_unsigned(folder, client.contents_of(variant))
     ]
-    # Before update_versions, which would register a version without signatures that no client accepts.
+    # Check this before update_versions, which would register a version without signatures that no client accepts.
     if unsigned and not (key_dir / "code_sign_private").exists():
         raise GridError(
             f"{key_dir / 'code_sign_private'} is not on this machine, which is the safe way: sign these files where it "
@@ -255,7 +255,7 @@ def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], clien
 
 def _lay_out(folder: Path, contents: Mapping[str, tuple[Content, int]]) -> None:
     growing = folder.with_name(f".{folder.name}")  # update_versions ignores names that begin with a dot
-    # An existing folder is repaired in place: its name is published, and files in it are compared one by one.
+    # Repair an existing folder in place: its name is published, and its files are compared one by one.
     target = folder if folder.exists() else growing
     for name, (content, mode) in contents.items():
         if not files.holds(target / name, content):
@@ -297,8 +297,8 @@ def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> lis
             number = _number(version.name)
             for folder in _subfolders(version):
                 platform, _, plan_class = folder.name.partition("__")
-                # update_versions publishes everything below apps/ that it does not know. An operator may be preparing
-                # another app there.
+                # update_versions publishes everything below apps/ that it does not know, where an operator may be
+                # preparing another app.
                 if app.name != APP and number is not None and (app.name, number, platform, plan_class) not in known:
                     found.append(str(folder.relative_to(apps.parent)))
     return found

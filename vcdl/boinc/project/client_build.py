@@ -33,7 +33,8 @@ def build_client(path: Path, project_key: str = "") -> str:
     sources = {"__main__.py": _MAIN.encode()}
     if project_key:
         sources[_KEY] = project_key.encode()
-    # Only modules that the client imports: volunteers download them, and others need packages that clients lack.
+    # Include only modules that the client imports: volunteers download them, and others need packages that clients
+    # lack.
     for module in client_modules():
         source = _source(module)
         sources[source.relative_to(_ROOT).as_posix()] = source.read_bytes()
@@ -66,8 +67,8 @@ def _find_imports(module: str) -> list[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            # In `from package import name`, the name may be a module or an object in one. Both are tried, and a name
-            # without a file is dropped below.
+            # In `from package import name`, the name may be a module or an object in one. Try both; a name without a
+            # file is dropped below.
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     parents = [name.rpartition(".")[0] for name in names]
     return [name for name in names + parents if name.partition(".")[0] == "vcdl" and _source(name).is_file()]
@@ -76,7 +77,7 @@ def _find_imports(module: str) -> list[str]:
 def _walk_executed(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and its descendants, without code that only type checkers read."""
     yield node
-    # Imports below TYPE_CHECKING would pull in modules that the client never executes.
+    # Skip imports below TYPE_CHECKING, which would add modules that the client never executes.
     only_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     for child in () if only_for_types else ast.iter_child_nodes(node):
         yield from _walk_executed(child)

@@ -27,7 +27,7 @@ _INSIDE = {
     "x86_64-apple-darwin": "linux-x86_64",
     "arm64-apple-darwin": "linux-aarch64",
 }
-"""BOINC's platforms that run containers, with the platform of the runtime inside."""
+"""BOINC's platforms that run containers → platform of the runtime in the container."""
 _HEADERS = (
     (rb"\x7fELF.{14}\x3e\0", "x86_64-pc-linux-gnu"),
     (rb"\x7fELF.{14}\xb7\0", "aarch64-unknown-linux-gnu"),
@@ -44,7 +44,7 @@ CONTAINER_PLATFORMS = tuple(_INSIDE)
 
 @dataclass(frozen=True)
 class Container:
-    """The container in which machines of one platform run a Linux runtime."""
+    """What machines of one platform need to run a Linux runtime in a container: docker_wrapper, and a base image."""
 
     boinc_platform: str
     wrapper: bytes
@@ -59,7 +59,7 @@ class Container:
         """Return the files that describe the image and the container, by the names that docker_wrapper gives them."""
         folder = shipped_folder("wrappers") / "docker"
         dockerfile, settings = (folder / "Dockerfile").read_bytes(), (folder / "job.toml").read_text()
-        # Named by content: a host keeps the image between tasks and builds it again only when the base or Dockerfile
+        # Name the image by its content: a host keeps it between tasks, and builds it again only if base or Dockerfile
         # changed.
         image = f"vcdl-{hashlib.sha256(self.base + dockerfile).hexdigest()[:12]}"
         filled = settings.replace("@PROJECT@", project_folder(project_url)).replace("@IMAGE@", image)
@@ -77,7 +77,7 @@ def platform_of_wrapper(path: Path) -> str:
     Raises:
         GridError: The file is not a docker_wrapper.
     """
-    # By its header and not by its name, because releases of BOINC name the program differently.
+    # Look at the header, not at the name, because releases of BOINC name the program differently.
     start = (files.read(path) or b"")[:_HEADER_BYTES]
     for pattern, platform in _HEADERS:
         if re.match(pattern, start, re.DOTALL):
@@ -89,7 +89,9 @@ def platform_of_wrapper(path: Path) -> str:
 
 
 def collect_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> dict[Path, bytes]:
-    """Return wrappers and bases, keyed by their path in the project: the given ones, and those of an earlier install.
+    """Return the contents of wrappers and bases to use, keyed by their path in the project.
+
+    Given files replace those of an earlier install.
 
     Args:
         project: The project's folder.
@@ -102,7 +104,7 @@ def collect_files(project: Path, given: Iterable[Path], without: Sequence[str]) 
     if unknown := [name for name in without if name not in _INSIDE]:
         raise GridError(f"there are no containers for {', '.join(unknown)}: expected some of {', '.join(_INSIDE)}")
     folder = runtime_folder(project)
-    # Kept files first, so that a given one replaces that of an earlier install.
+    # List kept files first, so that a given one replaces that of an earlier install.
     chosen = {path: path for path in sorted([*folder.glob(f"{_WRAPPER}*"), *folder.glob(f"{_BASE}*")])}
     for path in given:
         is_packed = (files.read(path) or b"").startswith(b"\x1f\x8b")
@@ -113,7 +115,7 @@ def collect_files(project: Path, given: Iterable[Path], without: Sequence[str]) 
 
 
 def containers(kept: Mapping[Path, bytes], runtimes: Iterable[Platform]) -> tuple[Container, ...]:
-    """Return the containers that the kept files make up.
+    """Combine each wrapper with the base and the runtime of its platform, and return the containers.
 
     Raises:
         GridError: A base or a runtime is missing.

@@ -23,14 +23,14 @@ EDITED = ("project.xml", "plan_class_spec.xml", "config_aux.xml", "config.xml")
 
 @dataclass(frozen=True)
 class Fragment:
-    """The part that a project's file must contain."""
+    """The XML that install merges into one file of a project."""
 
     name: str
     content: bytes
 
     @classmethod
     def load_shipped(cls, name: str, threads: int, service: str = "") -> "Fragment":
-        """Return our fragment of a file.
+        """Load the fragment that comes with VCDL for a file, and fill in the operator's choices.
 
         Args:
             name: The file.
@@ -61,8 +61,8 @@ class Fragment:
         document = XmlDocument(path, content)
         unedited = document.content()
         add(document.root, self._document.root)
-        # Compared with the document as it is written back, and not with the file: parsing may normalise bytes outside
-        # of our fragment, and without an edit the file must stay as it is.
+        # Compare with the document as it is written back: parsing may normalise bytes outside our fragment, and without
+        # an edit the file must stay as it is.
         edited = document.content()
         return content if edited == unedited else edited
 

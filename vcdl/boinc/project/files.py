@@ -55,7 +55,7 @@ def holds(path: Path, content: bytes | RuntimeFile) -> bool:
 
 
 def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> None:
-    """Replace a file's content, keeping its group and its mode.
+    """Write a file atomically, keeping its group and its mode; missing folders are created.
 
     Args:
         path: The file.
@@ -68,8 +68,8 @@ def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> No
     with map_os_errors(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
-        # Private until `_take_after`: config.xml has a password, and a temporary file with the umask's mode would show
-        # it.
+        # Keep it private until `_take_after`: config.xml has a password, which a temporary file with the umask's mode
+        # would show.
         with atomic_write(path, durable=True, private=True) as temporary:
             if isinstance(content, bytes):
                 temporary.write_bytes(content)
@@ -84,10 +84,10 @@ def _take_after(path: Path, temporary: Path, mode: int) -> None:
     except FileNotFoundError:
         temporary.chmod(mode)
         return
-    # The web server's user reads these files through their group, which a newly created file would not have.
+    # Keep the group, through which the web server's user reads these files.
     if old.st_gid != temporary.stat().st_gid:
         os.chown(temporary, -1, old.st_gid)
-    # A mode that the operator set stays, except for a secret: install closes one that was opened to others.
+    # Keep a mode that the operator set, except for a secret: install closes one that was opened to others.
     temporary.chmod(mode if mode == SECRET_MODE else old.st_mode & 0o7777)
 
 

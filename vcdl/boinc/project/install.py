@@ -24,15 +24,15 @@ _SECRET = re.compile(r"(<(\w*passw\w*)>).*(</\2>)")
 
 
 def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
-    """Carry out the plan, yielding a line for each change.
+    """Carry out the plan while the caller iterates, yielding a line for each change.
 
     Raises:
         GridError: A file cannot be written, or a program of BOINC failed.
     """
     if plan.changes_nothing:
         return
-    # The record is written first, because without it an edited file could not be restored. A record of an edit that was
-    # not made is harmless: the file's digest shows that it is unchanged.
+    # Write the record first: without it an edited file could not be restored. A record of an edit that was not made is
+    # harmless, because the file's digest shows that it is unchanged.
     plan.record.write(plan.threads, plan.edits)
     for file in plan.new_files:
         is_new = not file.path.exists()
@@ -41,7 +41,7 @@ def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
     for path in plan.not_kept:
         files.delete(path)
         yield f"removed {plan.project.display_path(path)}"
-    # config.xml last: from then on bin/start runs our daemons, which need the files, the app and its versions.
+    # Edit config.xml last: from then on bin/start runs our daemons, which need the files, the app and its versions.
     *first, config = plan.edits
     for edit in first:
         yield from _edit(plan, edit.path, edit.now, edit.after)
@@ -57,7 +57,7 @@ def _edit(plan: InstallPlan, path: Path, now: bytes | None, after: bytes) -> Ite
 
 def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
     if plan.app is None:
-        # xadd reads project.xml, which was edited before. Its exit code proves nothing, so the row is checked.
+        # xadd reads project.xml, which was edited before. Check the row, because its exit code proves nothing.
         said = run_tool(plan.project.path, "xadd")
         yield f"added the app {APP} to the database"
         if rows.app_row(database) is None:
@@ -70,7 +70,7 @@ def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
         yield f"set {', '.join(f'{column} = {value}' for column, value in rows.APP_SETTINGS.items())} of the app"
     if plan.versions.unpublished:
         yield from _publish(plan, app, database)
-    # After the new versions are published, so that at every moment one version is offered to clients.
+    # Deprecate old versions after the new ones are published, so that at every moment one version is offered.
     for versions, deprecated in ((plan.versions.to_deprecate, True), (plan.versions.to_offer, False)):
         for version in versions:
             rows.set_deprecated(database, version, deprecated)

@@ -19,7 +19,7 @@ _log = logging.getLogger("vcdl.loop.work_generator")
 
 
 class JobsPage:
-    """The data file of the job page."""
+    """Writes the data file of the volunteers' job page."""
 
     def __init__(self, project: BoincProject) -> None:
         self._project = project
@@ -31,7 +31,7 @@ class JobsPage:
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _EVERY_S
-        # An operator who does not want the figures removes the page.
+        # Write nothing without the page: an operator who does not want the figures removes it.
         if not (self._project.path / JOBS_PAGE).is_file():
             return
         try:
@@ -44,7 +44,7 @@ class JobsPage:
                     ],
                 }
             ).encode()
-            # Most rounds change nothing, and a durable write is expensive.
+            # Write only changes, because most rounds have none and a durable write is expensive.
             if content != self._written:
                 files.write(self._project.path / JOBS_FILE, content)
                 self._written = content

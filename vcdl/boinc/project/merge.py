@@ -17,20 +17,25 @@ _NAMES = {"app": ("name", "app_name"), "platform": ("name",), "plan_class": ("na
 _AT_LEAST = frozenset({"daily_result_quota"})
 """Limits: the operator's value stays if it is larger."""
 _OF_BOINC = frozenset({"feeder", "transitioner", "file_deleter"})
-"""BOINC's own daemons: we shorten their sleep and rewrite nothing else; an operator may run several, with options."""
+"""BOINC's own daemons: install only shortens their sleep, because an operator may run several, with options."""
 _SLEEP = "--sleep_interval"
 _MOD = "--mod"
 """Option with two numbers, divisor and remainder: a daemon processes only the rows whose id has that remainder."""
 
 
 def add(target: Element, wanted: Element) -> None:
-    """Merge the fragment `wanted` into the element `target` of the same tag. Repeating it changes nothing."""
+    """Merge a fragment into the element of the same tag, in place. Repeating it changes nothing.
+
+    Args:
+        target: The element of the project's file.
+        wanted: The fragment, which is not changed.
+    """
     for child in wanted.iterchildren("*"):
         if child.tag == "daemon" and program_of(child) in _OF_BOINC:
             _hasten_all(target, child)
             continue
-        # An operator who runs several validators with `--mod N i` must keep exactly N entries. Another entry of ours
-        # would check uploads twice.
+        # Keep exactly the entries of an operator who runs several validators with `--mod N i`: another one would check
+        # uploads twice.
         if child.tag == "daemon" and _are_replicated(copies := _counterparts(target, child)):
             _renew(copies, child)
             continue
@@ -45,7 +50,7 @@ def add(target: Element, wanted: Element) -> None:
 
 
 def take_out(now: Element, before: Element | None, wanted: Element) -> None:
-    """Undo `add` in `now`.
+    """Undo `add` in place, keeping what was changed since install.
 
     Args:
         now: The element to change.
@@ -57,7 +62,7 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
             _slow_down_all(now, before, child)
             continue
         current = _counterpart(now, child)
-        # All copies of our daemon are removed, whoever added them, because none can run without VCDL.
+        # Remove all copies of our daemon, whoever added them, because none can run without VCDL.
         for another in _counterparts(now, child)[:-1] if child.tag == "daemon" else []:
             remove(another)
         if current is not None:
@@ -65,14 +70,14 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
 
 
 def _take_out_one(current: Element, former: Element | None, wanted: Element) -> None:
-    # Others may have added entries to a container such as <daemons> since, so it is removed only when it is empty.
+    # Remove a container such as <daemons> only if it is empty, because others may have added entries since.
     if len(wanted) and (former is not None or wanted.tag in _CONTAINERS):
         if wanted.tag != "platform":
             take_out(current, former, wanted)
         if former is None and not len(current):
             remove(current)
     elif former is not None:
-        # Only a value that is still ours is reset. One that was changed since is the operator's decision.
+        # Reset only a value that is still ours. One that was changed since is the operator's decision.
         if _text(current) == _value(_text(former), wanted):
             current.text = former.text
     elif len(wanted) or _text(current) == _text(wanted):
@@ -86,7 +91,7 @@ def program_of(daemon: Element) -> str:
 
 
 def _counterpart(parent: Element, wanted: Element) -> Element | None:
-    """Return the child that corresponds to `wanted`. Of a repeated setting, that is the last one, which BOINC reads."""
+    """Return the child that corresponds to `wanted`, or None; of a repeated setting the last one, which BOINC reads."""
     return next(reversed(_counterparts(parent, wanted)), None)
 
 
@@ -111,7 +116,7 @@ def _renew(copies: Sequence[Element], wanted: Element) -> None:
 def _name(element: Element) -> str:
     if element.tag == "daemon":
         words = _words(_text(element.find("cmd")))
-        # Two validators of different apps run the same program; the app tells them apart.
+        # Distinguish validators of different apps, which run the same program, by the app.
         app = words[words.index("--app") + 1 : words.index("--app") + 2] if "--app" in words else []
         return " ".join([program_of(element), *app])
     for tag in _NAMES.get(element.tag, ()):
@@ -144,8 +149,7 @@ def _hasten_all(daemons: Element, wanted: Element) -> None:
 
 def _slow_down_all(daemons: Element, before: Element | None, wanted: Element) -> None:
     program = program_of(wanted)
-    # The former commands, keyed by what we made of them, so that each of several transitioners gets its own options
-    # back.
+    # Key the former commands by what we made of them, so that each of several transitioners gets its own options back.
     former = {} if before is None else {shorten_sleep(_text(each)): each.text for each in _commands(before, program)}
     for command in list(_commands(daemons, program)):
         if _text(command) in former:

@@ -38,12 +38,12 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
     if not (project / "html").is_dir():
         return
     yield project / JOBS_PAGE, _read_shipped(JOBS_PAGE)
-    # An existing description is never overwritten: it is the operator's, even if it is one of an earlier release.
+    # Never overwrite a description: it is the operator's, even if it is one of an earlier release.
     if not (project / _DESCRIPTION).exists():
         yield project / _DESCRIPTION, _read_shipped(_DESCRIPTION)
     settings = files.read(project / _TITLE)
     if settings is not None and name:
-        # The name goes into a PHP string: quotes, backslashes, `$` and line breaks would end or expand it.
+        # The name goes into a PHP string, which quotes, backslashes, `$` and line breaks would end or expand.
         safe, titled = re.sub(r'["\\$\n]', "", name).encode(), settings
         for constant, placeholder in _PLACEHOLDERS.items():
             titled = titled.replace(placeholder, b'define("' + constant + b'", "' + safe + b'");' + _OURS, 1)
@@ -52,7 +52,7 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def pages_to_remove(project: Path) -> Iterator[Path]:
-    """Yield the paths of the files to remove, whether they exist or not; a changed description is not among them.
+    """Yield the paths of our pages, whether they exist or not; a description that was changed is left out.
 
     Raises:
         GridError: A page cannot be read.
@@ -64,7 +64,7 @@ def pages_to_remove(project: Path) -> Iterator[Path]:
 
 
 def find_titled_page(project: Path) -> tuple[Path, bytes, bytes] | None:
-    """Return the file with the title that install set, its content now and the content before.
+    """Return the file in which install set the title: path, content now, and content without our title.
 
     None if no title of ours is there.
 

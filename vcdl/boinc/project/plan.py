@@ -38,7 +38,7 @@ _CERTIFICATES = (b"<dont_generate_upload_certificates>0<", b"<ignore_upload_cert
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file of ours, and the content that it must have."""
+    """A file that install must write, with its content and mode."""
 
     path: Path
     content: Content
@@ -52,7 +52,7 @@ class NewFile:
 
 @dataclass(frozen=True)
 class Versions:
-    """The app versions of an install."""
+    """The app versions of an install: which to publish, to deprecate and to offer again."""
 
     number: int
     unpublished: dict[Path, Variant]
@@ -66,7 +66,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """The changes of an install; `changes_nothing` when none is needed."""
+    """All changes of an install, determined before anything is changed."""
 
     project: BoincProject
     config: ServerConfig
@@ -78,7 +78,7 @@ class InstallPlan:
     client: ClientFiles
     app: rows.AppRow | None
     not_kept: tuple[Path, ...]
-    """Kept runtimes that are not published any more."""
+    """Files of runtimes and containers in the project that are no longer used, and are deleted."""
     versions: Versions
 
     @property
@@ -98,7 +98,7 @@ class InstallPlan:
 
 
 def password_from_environment(store_url: str, environment: Mapping[str, str]) -> str:
-    """Return VCDL_STORE_PASSWORD from `environment` if the store URL has no password, else an empty string.
+    """Return the store's password from the environment (VCDL_STORE_PASSWORD), or "" if the URL has one itself.
 
     Raises:
         StoreError: The URL is wrong.
@@ -108,7 +108,7 @@ def password_from_environment(store_url: str, environment: Mapping[str, str]) ->
 
 
 def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes) -> InstallPlan:
-    """Plan an install by the operator's choices.
+    """Determine all changes of an install, from the project's state and the operator's choices. Nothing is written.
 
     Raises:
         GridError: VCDL cannot be installed in the project.
@@ -118,8 +118,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     record = Record.of(project.path)
     threads = wishes.threads or record.threads or 1
     service = service_command(config, wishes.service_port)
-    # Generated while planning, because its public half is in the client whose name the plan contains. A dry run
-    # discards it.
+    # Generate the key now: its public half is in the client, whose name the plan contains. A dry run discards it.
     key = WeightsKey.of(project) or WeightsKey.generate()
     kept = collect_files(project.path, wishes.containers, wishes.without_containers)
     client = _client(project, wishes, key, kept)
@@ -161,8 +160,8 @@ def _versions(
         number=number,
         unpublished={version_folder(apps, number, each): each for k, each in variants.items() if k not in current},
         published={version_folder(apps, number, each): each for k, each in variants.items() if k in current},
-        # All older numbers, and kinds that are no longer offered: the scheduler may send any version that is not
-        # deprecated.
+        # Deprecate all older numbers, and kinds that are no longer offered: the scheduler may send any version that is
+        # not deprecated.
         to_deprecate=tuple(each for each in published if not each.deprecated and each not in current.values()),
         to_offer=tuple(each for each in current.values() if each.deprecated),
     )
@@ -198,7 +197,7 @@ def _check_project(project: BoincProject, config: ServerConfig) -> None:
 
 def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
     config = next(edit for edit in plan.edits if edit.path.name == "config.xml")
-    # Where certificates are required already, every running task has one.
+    # If certificates are required already, every running task has one.
     if all(setting in (config.now or b"") for setting in _CERTIFICATES):
         return
     if count := rows.results_without_certificate(database):
@@ -276,5 +275,5 @@ def _differs(file: NewFile) -> bool:
     if file.mode is None:
         return False
     mode = file.path.stat().st_mode
-    # Only the executable bits and secrecy count: an operator may close files to others, or open them to the group.
+    # Compare only executable bits and secrecy: an operator may close files to others, or open them to the group.
     return (mode ^ file.mode) & 0o111 != 0 or (file.is_secret and mode & 0o077 != 0)

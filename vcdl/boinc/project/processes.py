@@ -19,7 +19,7 @@ _UNITS = Path("/etc/systemd/system")
 
 
 def is_running(project: BoincProject, daemon: Daemon) -> bool:
-    """Return whether a process runs the daemon.
+    """Return whether the process in the daemon's pid file runs, and is that daemon.
 
     Raises:
         GridError: The pid file cannot be read.
@@ -30,7 +30,7 @@ def is_running(project: BoincProject, daemon: Daemon) -> bool:
     # The pid file is missing or half written, or the process has ended.
     except (ValueError, OSError):
         return False
-    # The number may belong to another program by now, so the command line is compared. Our launchers exec Python, whose
+    # Compare the command line, because the id may belong to another program by now. Our launchers exec Python, whose
     # arguments name the module.
     names = {word.decode(errors="replace").rpartition("/")[2] for word in words}
     if daemon.program == SERVICE:
@@ -49,7 +49,10 @@ def down(project: BoincProject) -> list[str]:
 
 
 def troubles(project_dir: Path) -> list[str]:
-    """Return why a project's jobs make no progress; nothing if this user cannot read its configuration."""
+    """Return the reasons why a project's jobs make no progress: daemons, disks, database. Empty if there are none.
+
+    It is also empty if this user cannot read the project's configuration.
+    """
     try:
         found = standstills(BoincProject.at(project_dir))
     except GridError:
@@ -63,7 +66,7 @@ def troubles(project_dir: Path) -> list[str]:
 
 
 def standstills(project: BoincProject) -> list[str]:
-    """Return why a project's jobs make no progress, as its folder and this machine's disks show, without the database.
+    """Return the reasons why a project's jobs make no progress, without asking the database.
 
     Raises:
         GridError: The folder cannot be read.
@@ -86,7 +89,7 @@ def how_to_start(project: BoincProject) -> str:
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:
-    """Wait until our daemons have ended, after bin/stop; return those still running.
+    """Wait up to 90 s until our daemons have ended after bin/stop; return the names of those that still run.
 
     Raises:
         GridError: config.xml or a pid file cannot be read.
@@ -96,13 +99,13 @@ def wait_for_our_daemons(project: BoincProject) -> list[str]:
     def running() -> list[str]:
         return [daemon.name for daemon in daemons if is_running(project, daemon)]
 
-    # Only as long as the request to stop exists, because without it the daemons will not end.
+    # Wait only while the request to stop exists, because without it the daemons will not end.
     wait_until(lambda: not running() or not project.stop_daemons.exists(), _ENDING_S)
     return running()
 
 
 def tell_feeder(project: BoincProject) -> None:
-    """Have the feeder read the tables again; a stopped one reads them when it starts.
+    """Have a running feeder read the app's tables again, by a file; a stopped one reads them when it starts.
 
     Raises:
         GridError: The request cannot be written.

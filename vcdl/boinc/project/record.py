@@ -26,7 +26,7 @@ Digest = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
 
 @dataclass(frozen=True)
 class Edited:
-    """An edited file; digests are hex SHA-256, empty for no file."""
+    """Digests of an edited file: without VCDL, of the fragment, and with it. Hex SHA-256; "" for no file."""
 
     before: Digest
     fragment: Digest
@@ -47,7 +47,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Record:
-    """The record of one project."""
+    """The record of the files that install edited in one project."""
 
     folder: Path
     threads: int = 0
@@ -85,18 +85,18 @@ class Record:
             GridError: A kept content is missing or damaged, or the file is not XML.
         """
         edited = self.edited.get(path.name)
-        # Not recorded, or install was killed between record and edit: the file is unchanged.
+        # Without a record, or if install was killed between record and edit, the file is unchanged.
         if edited is None or files.digest(now) == edited.before:
             return now
         before = self._read_copy(edited.before)
-        # If the file is as install left it, the original is restored byte for byte. If it was edited since, only the
-        # fragment is taken out.
+        # Restore the original byte for byte if the file is as install left it. If it was edited since, take out only
+        # the fragment.
         if files.digest(now) == edited.after:
             return before
         return self._fragment(path.name, edited).remove_from(path, now, before)
 
     def plan(self, path: Path, fragment: Fragment) -> Edit:
-        """Return the edit after which the file contains the fragment.
+        """Plan the edit after which a file contains the fragment. Nothing is written.
 
         Raises:
             GridError: The file cannot be read or is not XML.
@@ -104,13 +104,13 @@ class Record:
         now = files.read(path)
         before = self.without_us(path, now)
         edited = self.edited.get(path.name)
-        # The fragment of a new version may lack some entries, so the old fragment is taken out first. An unchanged
-        # fragment is not taken out, so that the operator's additions to our entries stay.
+        # Take out the old fragment first, because that of a new version may lack some entries. Leave an unchanged
+        # fragment, so that the operator's additions to our entries stay.
         same = edited is not None and self._fragment(path.name, edited).content == fragment.content
         return Edit(path, now, before, fragment, fragment.add_to(path, now if same else before))
 
     def write(self, threads: int, edits: Iterable[Edit]) -> None:
-        """Record all planned edits.
+        """Write the record of all planned edits, with the contents needed to undo them.
 
         Raises:
             GridError: A file cannot be written.
@@ -120,7 +120,7 @@ class Record:
             contents = (edit.before, edit.fragment.content, edit.after)
             edited[edit.path.name] = Edited(*map(files.digest, contents))
             for content in (edit.before, edit.fragment.content):
-                # Contents are written before the record that names them, and removed after it, so that a kill never
+                # Write contents before the record that names them, and delete them after it, so that a kill never
                 # leaves a record without its contents.
                 if content is not None and not self._file(files.digest(content)).exists():
                     # Secret: config.xml has a password.

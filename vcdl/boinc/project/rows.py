@@ -67,7 +67,7 @@ def published_versions(database: BoincDatabase, app: AppRow) -> list[PublishedVe
 
 
 def set_deprecated(database: BoincDatabase, version: PublishedVersion, deprecated: bool) -> None:
-    """Deprecate a version, or offer it to clients again.
+    """Deprecate a version, so that no client gets it any more, or offer it again.
 
     Raises:
         GridError: The database cannot be used.
@@ -139,7 +139,7 @@ def remove_app(database: BoincDatabase, app: AppRow) -> bool:
     Raises:
         GridError: The database cannot be used.
     """
-    # Volunteers' credit refers to the app by its id, so its row is deleted only while no host had a task.
+    # Delete the app's row only if no host ever had a task, because volunteers' credit refers to it by its id.
     used = database.execute(
         "SELECT EXISTS(SELECT 1 FROM workunit WHERE appid = %s) OR EXISTS(SELECT 1 FROM result WHERE appid = %s) "
         "OR EXISTS(SELECT 1 FROM host_app_version h JOIN app_version v ON v.id = h.app_version_id WHERE v.appid = %s)",
@@ -163,7 +163,7 @@ def delete_app(database: BoincDatabase, app: AppRow) -> None:
     """
     versions = "SELECT id FROM app_version WHERE appid = %s"
     with database.transaction():
-        # First, because the statement finds its rows through app_version.
+        # Delete these first, because they are found through app_version.
         database.execute(f"DELETE FROM host_app_version WHERE app_version_id IN ({versions})", app.id)
         for table in ("result", "workunit", "app_version"):
             database.execute(f"DELETE FROM {table} WHERE appid = %s", app.id)

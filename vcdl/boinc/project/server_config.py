@@ -21,7 +21,7 @@ def scheduler_in(page: str) -> str:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The settings of a project's server."""
+    """The settings of a project's server that install and doctor read: config.xml, and the scheduler's address."""
 
     key_dir: Path
     shmem_key: int
@@ -51,7 +51,7 @@ class ServerConfig:
             root = ElementTree.fromstring(files.read(path) or b"")
         except ElementTree.ParseError as error:
             raise GridError(f"{path} is not well-formed XML: {error}; fix it there and run this again") from None
-        # A lone `<tag/>` has no text and is true for BOINC; `<tag></tag>` is empty.
+        # BOINC reads a lone `<tag/>` as true, and `<tag></tag>` as empty.
         settings = {each.tag: "1" if each.text is None else each.text.strip() for each in root.iterfind("config/*")}
         master_page = (files.read(project / "html" / "user" / "schedulers.txt") or b"").decode(errors="replace")
         try:
@@ -78,7 +78,7 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class Daemon:
-    """An entry of <daemons>."""
+    """A daemon of the project, an entry of <daemons>."""
 
     command: str
     host: str

@@ -12,7 +12,7 @@ _UMASK = 0o022
 
 
 def run_tool(project: Path, program: str, *arguments: str) -> str:
-    """Run bin/PROGRAM in the project, and return its output.
+    """Run bin/PROGRAM in the project's folder, and return its output, including standard error.
 
     PHP scripts exit with 0 even when they die, so the caller must check the effect.
 

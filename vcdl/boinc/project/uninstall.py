@@ -44,12 +44,12 @@ class FileToRestore:
 
 @dataclass(frozen=True)
 class Removal:
-    """The changes of an uninstall."""
+    """All changes of an uninstall, determined before anything is changed."""
 
     project: BoincProject
     restored: tuple[FileToRestore, ...]
     files: tuple[Path, ...]
-    """Existing files and folders of ours."""
+    """Existing files and folders of VCDL, which are deleted."""
     open_workunits: int
     """Number of open workunits, which will be cancelled."""
     app: rows.AppRow | None
@@ -94,21 +94,23 @@ class Removal:
             )
 
     def carry_out(self, database: BoincDatabase) -> Iterator[str]:
-        """Carry out the plan, yielding a line for each change.
+        """Carry out the plan while the caller iterates, yielding a line for each change.
 
         Raises:
             GridError: The plan has refusals, or a change failed.
         """
         for refusal in self.refusals:
             raise GridError(refusal)
-        # In reverse order of install: config.xml first, so that bin/start and cron start none of our programs any more.
+        # Restore files in reverse order of install, config.xml first, so that bin/start and cron start none of our
+        # programs any more.
         for each in reversed(self.restored):
             if each.before is None:
                 files.delete(each.path)
             else:
                 files.write(each.path, each.before)
             yield f"{'restored' if each.before is not None else 'removed'} {self.project.display_path(each.path)}"
-        # Before files and rows, because clients are asked to abort tasks and delete files by means of the app's rows.
+        # Do this before files and rows are deleted: clients are asked to abort tasks and delete files through the app's
+        # rows.
         yield from self._give_up_jobs(database)
         if self.app is not None:
             if self.delete_rows:
@@ -120,7 +122,7 @@ class Removal:
             else:
                 yield f"the app {APP} stays in the database, deprecated: the credit of volunteers refers to it"
             tell_feeder(self.project)
-        # After the rows, in the order of `_our_files`, whose last one is the record.
+        # Delete files after the rows, in the order of `_our_files`, whose last one is the record.
         for path in self.files:
             files.delete(path)
             yield f"removed {self.project.display_path(path)}"
@@ -151,7 +153,7 @@ class Removal:
 def plan_removal(
     project: BoincProject, database: BoincDatabase, *, force: bool, delete_runs: bool, delete_rows: bool = False
 ) -> Removal:
-    """Plan an uninstall.
+    """Determine all changes of an uninstall. Nothing is changed, but it waits for our daemons to end.
 
     Args:
         project: The BOINC project.
@@ -173,7 +175,7 @@ def plan_removal(
     count = rows.open_workunits(database, app) if app else 0
     contents = {project.path / name: files.read(project.path / name) for name in EDITED}
     restored = [FileToRestore(path, now, record.without_us(path, now)) for path, now in contents.items()]
-    # Inserted first, hence restored last.
+    # Insert it first, so that it is restored last.
     if (title := find_titled_page(project.path)) is not None:
         restored.insert(0, FileToRestore(*title))
     ours = _our_files(project, delete_runs=delete_runs, delete_rows=delete_rows)
@@ -193,7 +195,7 @@ def plan_removal(
 
 
 def _refusals(project: BoincProject, open_workunits: int) -> Iterator[str]:
-    # Running daemons would write to tables and folders that are being removed.
+    # Refuse while daemons run, which would write to tables and folders that are being removed.
     if running := wait_for_our_daemons(project):
         stopped = "bin/stop has asked them to end, and they complete their round: try again in a minute"
         advice = "bin/stop first (and bin/start afterwards, for the other apps)"
@@ -206,7 +208,7 @@ def _refusals(project: BoincProject, open_workunits: int) -> Iterator[str]:
 
 
 def _our_uploads(project: BoincProject) -> Iterator[Path]:
-    """Return the files of our tasks in upload/, which no file_deleter will delete any more."""
+    """Yield the files of our tasks in upload/, which no file_deleter will delete any more."""
     for path in sorted(project.upload_dir.glob("*/*")):
         try:
             WorkunitName.parse(workunit_and_result(path)[0])

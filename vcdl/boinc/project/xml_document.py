@@ -29,13 +29,13 @@ class XmlDocument:
         """
         try:
             self._head, self._tail, has_end_tag = _outline(content)
-            # Without entities and network, so that the text is edited as written, and parsing fetches nothing.
+            # Allow no entities and no network, so that the text is edited as written, and parsing fetches nothing.
             parser = etree.XMLParser(strip_cdata=False, resolve_entities=False, no_network=True)
             self.root: Element = etree.fromstring(content, parser)
         except (expat.ExpatError, etree.XMLSyntaxError) as error:
             raise GridError(f"{path} is not well-formed XML: {error}; fix it there and run this again") from None
         self._encoding: str = self.root.getroottree().docinfo.encoding or "UTF-8"
-        # lxml does not distinguish `<a/>` from `<a></a>`, and BOINC does. expat's positions in the text tell which it
+        # lxml does not distinguish `<a/>` from `<a></a>`, as BOINC does. expat's positions in the text tell which it
         # was.
         for element, has_own in zip(self.root.iter(etree.Element), has_end_tag, strict=True):
             if has_own and not len(element) and element.text is None:
@@ -62,7 +62,7 @@ def _outline(content: bytes) -> tuple[bytes, bytes, list[bool]]:
     def finish(_name: str) -> None:
         nonlocal after_root
         number, end = inside.pop(), parser.CurrentByteIndex
-        # The index is where </a> of <a></a> begins, where <a/> ends, or where a root <a/> begins.
+        # The index is the start of </a> in <a></a>, the end of <a/>, or the start of a root <a/>.
         has_end_tag[number] = end != starts[number] and content[end - 2 : end] != b"/>"
         if not inside:
             after_root = content.index(b">", end) + 1 if end == starts[0] or content[end : end + 2] == b"</" else end

@@ -35,7 +35,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class ArchiveManifest:
-    """The description of a runtime."""
+    """The description of a runtime: its platform, versions and sizes, stored in its archive as runtime.json."""
 
     platform: str
     backend: str
@@ -95,7 +95,7 @@ class ArchiveManifest:
 
 @dataclass(frozen=True)
 class RuntimeFile:
-    """A runtime's archive, as `vcdl client runtime` wrote it."""
+    """A runtime's archive that `vcdl client runtime` wrote, with its description and digest."""
 
     path: Path
     manifest: ArchiveManifest
@@ -149,8 +149,8 @@ def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, l
     python = scratch / PYTHON
     with (
         python.open("wb") as file,
-        # No name and no time in the header: the archive's name is a hash of its bytes, and hosts fetch it again when
-        # they differ.
+        # Store no name and no time in the header: the archive's name is a hash of its bytes, and hosts would fetch it
+        # again.
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
@@ -165,7 +165,7 @@ def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, l
     ):
         for path in files_below(packages):
             _add_file(tar, path, packages)
-    # Not compressed again: both members are, and a plain tar lets the client read one member without the other.
+    # Do not compress again: both members are compressed, and a plain tar lets the client read one without the other.
     with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as tar:
         _add(tar, MANIFEST, manifest.to_json())
         _add_file(tar, python, scratch)

@@ -27,18 +27,18 @@ _RELEASE = "bookworm"
 _PACKAGES = "busybox-static,libc6,libstdc++6,libgcc-s1"
 _KEPT = ("bin/busybox", "lib/*", "lib64/*", "usr/lib/*.so*", "usr/share/doc/*/copyright")
 _DROPPED = ("*/gconv/*", "lib/systemd/*")
-"""Files that are left out of the kept ones: character sets take 8 MB, and systemd does not run in a container."""
+"""Exceptions from _KEPT: character sets take 8 MB, and systemd does not run in a container."""
 _TOOLS = ("sh", "sed", "tar", "gzip", "tr", "head", "tail", "find", "mkdir", "rm", "ls", "cat", "id")
 """Programs of busybox by name: those that the launcher needs, and some for debugging in a container."""
 _OPEN_FOLDERS = ("app", "kept", "tmp", "projects")
 """Folders that docker_wrapper mounts, open to every user: a new volume takes its mode from the image."""
 _PASSWD = b"root:x:0:0:root:/app:/bin/sh\n"
 _MANY_BYTES = 256 << 20
-"""Bytes above which a file is refused before it is read into memory: far more than a base has."""
+"""Bytes above which a file is refused unread: far more than a base has."""
 
 
 def build_base(platform: Platform, output: Path) -> None:
-    """Write the archive, which Podman and Docker unpack.
+    """Download Debian's packages for a platform, and write the base as an archive that Podman and Docker unpack.
 
     Raises:
         GridError: mmdebstrap is missing or failed.
@@ -61,7 +61,7 @@ def build_base(platform: Platform, output: Path) -> None:
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as target,
             tarfile.open(unpacked) as source,
         ):
-            # Sorted, so that equal packages give equal bytes, in whatever order mmdebstrap wrote them.
+            # Sort the members, so that equal packages give equal bytes, in whatever order mmdebstrap wrote them.
             for member, content in sorted(_members(source, platform), key=lambda each: each[0].name):
                 target.addfile(member, content)
         output.chmod(0o644)
@@ -109,7 +109,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Remove the attributes of an archive member that differ from one build to the next."""
+    """Reset the attributes of an archive member that differ between builds, in place, and return it."""
     member.name = member.name.removeprefix("./")
     member.mtime, member.uid, member.gid, member.uname, member.gname = EARLIEST_S, 0, 0, "", ""
     return member

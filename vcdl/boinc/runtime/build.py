@@ -18,7 +18,7 @@ _SHOWN_FAULTS = 8
 
 @dataclass(frozen=True)
 class BuildOrder:
-    """The runtime to make."""
+    """Which runtime to build: platform, backend, and where Python and the packages come from."""
 
     platform: Platform
     backend: str
@@ -29,7 +29,7 @@ class BuildOrder:
 
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
-    """Build the archive, yielding a line for each step, and the archive at the end.
+    """Build a runtime's archive while the caller iterates; yield a line for each step, and the archive at the end.
 
     Args:
         order: The runtime to build.
@@ -38,7 +38,7 @@ def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile
     Raises:
         VcdlError: A step failed.
     """
-    # Next to the output, whose disk has space for gigabytes; /tmp may be in memory.
+    # Build next to the output, whose disk has space for gigabytes; /tmp may be in memory.
     with tempfile.TemporaryDirectory(prefix="vcdl-runtime-", dir=output.parent) as place:
         scratch = Path(place)
         folder = scratch / "runtime"
@@ -63,13 +63,12 @@ def _fill(order: BuildOrder, folder: Path, scratch: Path) -> Iterator[str]:
     lock = order.lock or packages.lock_of(order.backend, order.gpu)
     versions = packages.install(lock, platform, minor, target)
     yield f"{len(versions)} packages, hashes checked"
-    # Pruned before the checks: a module that was removed by mistake is found by the trial start, not on a volunteer's
-    # machine.
+    # Prune before the checks, so that the trial start finds a module that was removed by mistake.
     pruning.prune_packages(target)
     if found := content.faults(folder, platform, minor, order.backend):
         more = f" and {len(found) - _SHOWN_FAULTS} more" if len(found) > _SHOWN_FAULTS else ""
         raise GridError(f"this runtime would not work: {'; '.join(found[:_SHOWN_FAULTS])}{more}")
-    # Last, as pruning removes *.pyc, and sizes are taken with the byte-code in place.
+    # Compile last, because pruning removes *.pyc, and sizes include the byte code.
     byte_code.compile_ahead(folder, folder / PROGRAM, platform, minor)
     started = "started once" if interpreter.runs_here(platform) else "not started, as it is for another system"
     yield f"links and paths checked, {started}; byte-code made"

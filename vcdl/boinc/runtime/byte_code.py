@@ -25,7 +25,7 @@ for path in sorted(top.rglob("*.py")):
 
 
 def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) -> None:
-    """Write byte code next to each module, with the same bytes each time.
+    """Write byte code next to each module, reproducibly.
 
     Args:
         folder: The modules.
@@ -36,7 +36,7 @@ def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) ->
     Raises:
         GridError: No Python here can write this byte code.
     """
-    # Byte-code is the same on all processors, but differs between minor versions. So any Python of that version can
+    # Byte code is the same on all processors, but differs between minor versions. So any Python of that version can
     # write it for another platform.
     if runs_here(platform):
         program = python
@@ -47,6 +47,6 @@ def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) ->
             f"byte-code for Python {minor} on {platform.name} needs a Python {minor} here: run vcdl with one, "
             "or give an archive with the Python version of this one"
         )
-    # A fixed hash seed: the order of sets in marshalled constants depends on it, and the archive must be reproducible.
+    # Fix the hash seed: the order of sets in marshalled constants depends on it, and the archive must be reproducible.
     if fault := fault_of_program(program, _COMPILE, str(folder), PYTHONHASHSEED="0"):
         raise GridError(f"the Python of the runtime could not compile its modules: {fault}")

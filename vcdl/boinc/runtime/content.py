@@ -17,7 +17,7 @@ _LIBRARY_NAMES = ("*.so", "*.so.*", "python3.*")
 
 def glibc_of(folder: Path) -> str:
     """Return the newest version of the GNU C library named by any program or library below the folder, or ""."""
-    # Versioned symbols appear as plain text in each library that uses them, so no tool for ELF files is needed.
+    # Versioned symbols are plain text in each library that uses them, so no tool for ELF files is needed.
     minors = {int(minor) for path in _programs(folder) for minor in _GLIBC.findall(path.read_bytes())}
     return f"2.{max(minors)}" if minors else ""
 
@@ -28,22 +28,22 @@ def _programs(folder: Path) -> Iterator[Path]:
 
 
 def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[str]:
-    """Return the faults, visible here, that would keep the runtime from working on its platform."""
+    """Return the faults of an unpacked runtime that can be found on this machine; empty if there are none."""
     found = [
         f"{path.relative_to(folder)}: {why}" for path in sorted(folder.rglob("*")) if (why := _fault_of(path, folder))
     ]
-    # With a faulty file the start would fail for the same reason, with a worse message.
+    # Try a start only without faulty files: it would fail for the same reason, with a worse message.
     return found or _faults_of_a_start(folder, platform, minor, backend)
 
 
 def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: str) -> list[str]:
-    """Return the last output of a Python that cannot import what a client needs.
+    """Start the runtime's Python and import what a client needs; return its last output if that fails.
 
     Empty if it can, or if programs of the platform do not run here.
     """
     if not runs_here(platform):
         return []
-    # An empty HOME, because Keras writes its configuration there, and would read the builder's.
+    # Use an empty HOME, because Keras writes its configuration there, and would read the builder's.
     imports = f"import sys; sys.path.append({str(folder / packages_folder(minor))!r}); import {', '.join(_IMPORTED)}"
     with tempfile.TemporaryDirectory(prefix="vcdl-") as home:
         program = folder / PROGRAM

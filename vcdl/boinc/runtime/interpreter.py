@@ -20,7 +20,7 @@ def runs_here(platform: Platform) -> bool:
 
 
 def fault_of_program(program: Path, code: str, *arguments: str, **variables: str) -> str:
-    """Return the last output of a Python that fails to run this code in a clean environment; empty if it succeeds."""
+    """Run code with a Python in a clean environment; return the last line of its errors, or "" if it succeeds."""
     done = subprocess.run(
         [str(program), "-S", "-c", code, *arguments],
         # A clean environment, as the builder's PYTHONPATH or virtual environment would hide what the runtime lacks.
@@ -73,7 +73,7 @@ def _below(members: Iterable[tarfile.TarInfo], top: PurePosixPath) -> Iterator[t
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, folder: Path, archive: Path) -> None:
-    # Checked for files as well: a link that came earlier in the archive could lead this member outside of the folder.
+    # Check files as well: a link that came earlier in the archive could lead this member out of the folder.
     link = target.parent / member.linkname if member.issym() else target
     if not link.resolve().is_relative_to(folder.resolve()):
         raise GridError(f"{archive} holds {member.name}, which leads out of it")

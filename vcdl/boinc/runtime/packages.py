@@ -26,7 +26,7 @@ def lock_of(backend: str, gpu: bool) -> Path:
 
 
 def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[str, str]:
-    """Install the packages of a lock into a folder, checking hashes, and return their versions by name.
+    """Install the packages of a lock file into a folder, checking hashes; return their versions, keyed by name.
 
     Raises:
         GridError: uv is missing or failed.

@@ -11,7 +11,7 @@ from vcdl.errors import GridError
 
 @dataclass(frozen=True)
 class Platform:
-    """One kind of volunteers' machines."""
+    """A kind of machine for which runtimes are built, with its names in the tools involved."""
 
     name: str
     boinc: str

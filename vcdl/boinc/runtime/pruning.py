@@ -34,8 +34,8 @@ def prune_python(folder: Path, minor: str) -> None:
         folder: The unpacked Python.
         minor: Its version, such as `3.12`.
     """
-    # At the top we list what to keep, because a new Python may add anything there. Below we list what to drop, because
-    # a module that is missing by mistake would be noticed only on a host.
+    # At the top list what to keep, because a new Python may add anything there. Below list what to drop, because a
+    # module that is missing by mistake would be noticed only on a host.
     _remove_all_except(folder, _TOP)
     _remove_all_except(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
     _remove_all_except(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
@@ -67,7 +67,7 @@ def _drop(folder: Path, patterns: Sequence[str]) -> None:
 
 def _drop_anywhere(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
-        # A link to a folder is removed as a link, because rmtree would delete the folder to which it leads.
+        # Remove a link to a folder as a link, because rmtree would delete the folder to which it leads.
         is_folder = path.is_dir() and not path.is_symlink()
         if _matches(path.name, _ANYWHERE_FOLDERS if is_folder else _ANYWHERE_FILES.split()):
             _remove(path)

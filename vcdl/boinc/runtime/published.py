@@ -18,13 +18,13 @@ def runtime_folder(project: Path) -> Path:
 
 
 def runtime_path(project: Path, runtime: RuntimeFile) -> Path:
-    """Return the place of a kept runtime: one per platform, and one for its GPUs."""
+    """Return the path at which the project keeps a runtime: one per platform, and one for its GPUs."""
     manifest = runtime.manifest
     return runtime_folder(project) / f"{manifest.platform}{'_gpu' if manifest.gpu else ''}{_SUFFIX}"
 
 
 def runtimes_to_publish(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
-    """Return the runtimes to publish.
+    """Return the runtimes to publish: those kept by the project, and given ones, which replace them.
 
     Args:
         project: The project's folder.
@@ -36,13 +36,13 @@ def runtimes_to_publish(project: Path, given: Iterable[Path], without: Sequence[
     """
     known = {platform.name for platform in PLATFORMS}  # an earlier version of VCDL had others
     kept = [runtime for runtime in map(RuntimeFile.at, _list_runtimes(project)) if runtime.manifest.platform in known]
-    # Later entries win: a given runtime replaces the kept one of its platform.
+    # Let later entries win, so that a given runtime replaces the kept one of its platform.
     chosen = {runtime_path(project, runtime): runtime for runtime in (*kept, *map(RuntimeFile.at, given))}
     return tuple(runtime for path, runtime in sorted(chosen.items()) if path.stem not in without)
 
 
 def unwanted_runtimes(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
-    """Return the kept runtimes that are no longer wanted."""
+    """Return the paths of kept runtimes that are not among `runtimes`."""
     wanted_paths = {runtime_path(project, runtime) for runtime in runtimes}
     return [path for path in _list_runtimes(project) if path not in wanted_paths]
 

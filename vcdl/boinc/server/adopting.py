@@ -11,7 +11,7 @@ from vcdl.errors import ServerError
 
 
 def read_settings(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: str = "") -> ServerSettings:
-    """Return the settings of a project, read from its config.xml.
+    """Derive a server's settings from a project's config.xml, and check that a restore would rebuild the same project.
 
     Args:
         project_dir: The project's folder.
@@ -38,8 +38,8 @@ def read_settings(project_dir: Path, email: str, boinc: Path, tls: str, backup_f
         python=Path(sys.executable),
     )
     settings.check()
-    # A restore makes the project from these settings. If they did not describe the project, it would be restored to
-    # another place.
+    # A restore creates the project from these settings. If they did not describe it, it would be restored to another
+    # place.
     for what, there, wanted in (
         ("its folder", project.path, settings.project),
         ("its address", project.master_url.rstrip("/"), settings.url.rstrip("/")),
@@ -54,7 +54,7 @@ def read_settings(project_dir: Path, email: str, boinc: Path, tls: str, backup_f
 
 
 def adopt(settings: ServerSettings) -> str:
-    """Store a project's settings, and return a message about that.
+    """Write a project's settings to /etc/vcdl, and return a message about that.
 
     Raises:
         ServerError: The project has settings already.

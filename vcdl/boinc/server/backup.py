@@ -39,7 +39,7 @@ _PROJECT_FILES = (
 
 
 def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:
-    """Make a backup at a place and delete expired ones, yielding lines.
+    """Make a backup of a project at a place, and delete expired ones, yielding lines while the caller iterates.
 
     It waits for another backup of the project, for example the nightly one.
 
@@ -55,14 +55,14 @@ def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterat
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder.with_name(f"{settings.name}.lock")):
         yield f"{_make(settings, vault, folder, recipient)}, in {place}"
-    # After the new one is complete, so that a place without space for it keeps the older ones.
+    # Delete old ones after the new one is complete, so that a place without space for it keeps them.
     for old in expired_backups([each for each in vault.names() if each.rpartition("-")[0] == settings.name]):
         vault.remove(old)
         yield f"removed {old}"
 
 
 def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) -> str:
-    """Make a backup in a folder of its own, store it in the vault, and return its manifest."""
+    """Make a backup in a local folder, store it in the vault, delete the folder, and return a line about the backup."""
     while (name := backup_name(settings.name, datetime.now(UTC))) in vault.names():
         time.sleep(0.1)  # the name has seconds, and a small project takes less
     shutil.rmtree(folder, ignore_errors=True)  # of a killed backup
@@ -70,13 +70,13 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
     folder.chmod(0o700)
     project = settings.project
     try:
-        # Files, database, runs (decision 082). In another order the database could report a result as assimilated whose
-        # upload is deleted and whose journal row is missing.
+        # Back up files, database and runs in this order (decision 082). In another one the database could report a
+        # result as assimilated whose upload is deleted and whose journal row is missing.
         _cut(settings, "staged")
         _pipe([*_DUMP, settings.name], folder / "database.sql.gz", recipient)
         _cut(settings, "runs")
         (project / CUT / "vcdl/runs").mkdir(parents=True, exist_ok=True)
-        # Counted in the cut, because the live journals continue to grow.
+        # Count in the cut, because the live journals continue to grow.
         runs = _runs(project / CUT)
         _pack(folder / "runs.tar.gz", project / CUT, ["vcdl/runs"], recipient)
         _pack(folder / "staged.tar.gz", project / CUT, ["download", "upload"], recipient)
@@ -85,7 +85,7 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
         _pack(folder / "machine.tar.gz", Path("/"), _machine_files(settings), recipient)
         digests = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        # Last: a vault lists only backups with a manifest.
+        # Write the manifest last: a vault lists only backups with a manifest.
         (folder / MANIFEST).write_text(BackupManifest(settings.name, made, __version__, digests, runs).to_json())
         size = sum(path.stat().st_size for path in folder.iterdir())
         vault.put(folder, name)
@@ -118,7 +118,7 @@ def _project_files(project: Path) -> list[str]:
     found = [path.name for path in sorted(project.glob("*.xml")) if not path.name.startswith("run_state")]
     found += [name for name in _PROJECT_FILES if (project / name).exists()]
     found += ["db_revision"] if (project / "db_revision").exists() else []
-    # tar refuses sockets, and the checker creates its socket again.
+    # Leave out sockets, which tar refuses; the checker creates its socket again.
     ours = [path for path in sorted((project / "vcdl").glob("*")) if path.name not in ("runs", CUT.name)]
     return found + [str(path.relative_to(project)) for path in ours if not path.is_socket()]
 
@@ -140,7 +140,7 @@ def _pipe(command: list[str], target: Path, recipient: str) -> None:
     if recipient:
         target = target.with_name(f"{target.name}.{'age' if is_of_age(recipient) else 'gpg'}")
         chain.append(_encrypting(recipient))
-    # Created with its mode before anything is written: the database dump holds accounts and passwords.
+    # Create it with its mode before anything is written: the database dump has accounts and passwords.
     target.touch(0o600)
     pipe(chain, out=target)
 
@@ -158,5 +158,5 @@ def pipe(chain: list[list[str]], out: Path | None = None) -> None:
         ServerError: Any of them fails.
     """
     words = " | ".join(shlex.join(command) for command in chain)
-    # With pipefail; otherwise a failed dump would count as a backup because gzip succeeded.
+    # Use pipefail; otherwise a failed dump would count as a backup because gzip succeeded.
     system.run("bash", "-o", "pipefail", "-c", f"{words} > {shlex.quote(str(out))}" if out else words)

@@ -32,7 +32,7 @@ _HELD_S = 60.0
 
 
 def cut_staged(project: Path) -> None:
-    """Link the files of download/ and upload/.
+    """Hard-link the files of download/ and upload/ into the cut; files that are linked already are skipped.
 
     Raises:
         OSError: A link cannot be made.
@@ -46,7 +46,7 @@ def cut_staged(project: Path) -> None:
 
 
 def cut_runs(project: Path) -> None:
-    """Link or copy each run's files, with its locks held.
+    """Link or copy each run's files into the cut; each run is locked for the moment of its cut.
 
     Raises:
         OSError, sqlite3.Error, RunFolderError: A run cannot be locked, read or copied.
@@ -64,8 +64,8 @@ def _held(run: RunFolder) -> Iterator[None]:
     if not run.journal_file.exists():  # a run in preparation, or a folder of the service
         yield
         return
-    # The restore lock keeps folds and restores out, and BEGIN IMMEDIATE keeps every writer out of the journal. Readers
-    # are not blocked in WAL mode.
+    # The restore lock keeps updates and restores out, and BEGIN IMMEDIATE keeps writers out of the journal. Readers are
+    # not blocked in WAL mode.
     with RestoreLock(run).restoring(), closing(sqlite3.connect(run.journal_file, _HELD_S)) as journal:
         journal.isolation_level = None
         journal.execute("BEGIN IMMEDIATE")
@@ -79,11 +79,13 @@ def _cut_run(path: Path, target: Path) -> None:
     for folder, folders, files in os.walk(path):
         relative = Path(folder).relative_to(path)
         if not relative.parts:
-            # The list is changed in place, so that os.walk does not enter slots and uploads, which change while read.
+            # Change the list in place, so that os.walk does not enter slots and uploads, which change while they are
+            # read.
             folders[:] = [name for name in folders if name not in _PASSING]
             files = [name for name in files if name not in (*_PASSING, *_JOURNAL)]
         (target / relative).mkdir(parents=True, exist_ok=True)
-        # The store writes into its files, so a link would change with it. All other files are replaced as a whole.
+        # Copy the store, which writes into its files: a link would change with it. All other files are replaced as a
+        # whole.
         is_copied = relative.parts[:1] == _COPIED[:1]
         for name in files:
             if is_leftover(name):

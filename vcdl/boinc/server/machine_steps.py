@@ -25,7 +25,7 @@ _FIREWALL_INCLUDE = f'include "{_FIREWALL_FILE}"\n'
 
 
 def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[ServerStep]:
-    """Yield the steps on the machine."""
+    """Yield the steps of an installation on the machine."""
     wanted = texts.packages(settings, with_web=with_web)
     yield ServerStep(
         f"packages: {' '.join(each.replace('|', ' or ') for each in wanted)}",
@@ -70,21 +70,21 @@ def redis_password() -> str:
 
 
 def link_command(python: Path) -> None:
-    """Link the command `vcdl` to the VCDL of a Python."""
+    """Let /usr/local/bin/vcdl lead to the VCDL of a Python."""
     temporary = texts.COMMAND.with_name(f".vcdl.{os.getpid()}")
     temporary.unlink(missing_ok=True)
-    # A new link is renamed over the old one, so that the command exists at every moment.
+    # Rename a new link over the old one, so that the command exists at every moment.
     temporary.symlink_to(python.parent / "vcdl")
     temporary.replace(texts.COMMAND)
 
 
 def check_python(python: Path) -> None:
-    """Check that other users can run this Python.
+    """Check that other users, such as the project's, can run this Python.
 
     Raises:
         ServerError: They cannot.
     """
-    # All folders above it too: the project's user cannot enter a virtual environment below /root.
+    # Check all folders above it: the project's user cannot enter a virtual environment below /root.
     for folder in (python.parent, *python.parent.parents):
         if folder.stat().st_mode & 0o005 != 0o005:
             raise ServerError(
@@ -105,8 +105,8 @@ def _install_packages(wanted: list[str]) -> None:
     system.run("apt-get", "update", "--quiet")
     names = []
     for each in system.packages_missing(wanted):
-        # Releases name some libraries differently. The first name that this release has is installed. If it has none,
-        # apt is given the last name, and its error message contains that.
+        # Releases name some libraries differently: install the first name that this release has. If it has none, give
+        # apt the last name, so that its error message contains it.
         known = [name for name in each.split("|") if system.succeeds("apt-cache", "show", name)]
         names += known[:1] or [each.split("|")[-1]]
     options = ("-o", "DPkg::Lock::Timeout=600", "-o", f"Dpkg::Options::={_KEEP}")  # apt may be busy with an upgrade
@@ -168,15 +168,15 @@ def _is_redis_set() -> bool:
 
 
 def _set_redis() -> None:
-    # Our settings are in a file of their own, so that an upgrade of the package can replace Redis' file.
+    # Keep our settings in a file of their own, so that an upgrade of the package can replace Redis' file.
     if _REDIS_INCLUDE not in (text := _REDIS_CONFIG.read_text()):
         _REDIS_CONFIG.write_text(f"{text.rstrip()}\n{_REDIS_INCLUDE}")
-    # An existing password stays, because open jobs and vcdl/environment contain it.
+    # Keep an existing password, because open jobs and vcdl/environment contain it.
     set_redis_password(redis_password() or secrets.token_urlsafe(24))
 
 
 def set_redis_password(password: str) -> None:
-    """Set the password that Redis requires.
+    """Write Redis' settings with this password, and restart Redis.
 
     Raises:
         ServerError: Redis does not accept it.
@@ -202,11 +202,11 @@ def _has_firewall(rules: str) -> bool:
 
 
 def _set_firewall(rules: str) -> None:
-    # The rules are loaded before they are stored: wrong ones fail here, and not at the next boot.
+    # Load the rules before storing them, so that wrong ones fail here and not at the next boot.
     system.run("nft", "--file", "-", stdin=rules)
     text = _FIREWALL_CONFIG.read_text() if _FIREWALL_CONFIG.is_file() else "#!/usr/sbin/nft -f\n"
     if _FIREWALL_INCLUDE not in text:
         _FIREWALL_CONFIG.write_text(f"{text.rstrip()}\n{_FIREWALL_INCLUDE}")
     system.run("systemctl", "enable", "--quiet", "nftables")
-    # Last, because the step's check compares this file, so that a killed step is repeated.
+    # Write this file last: the step's check compares it, so that a killed step is repeated.
     files.write(_FIREWALL_FILE, rules.encode())

@@ -116,8 +116,8 @@ def is_healthy(settings: ServerSettings) -> bool:
 
 
 def complaints(settings: ServerSettings) -> list[str]:
-    """Return the doctor's failures, each with its cure."""
-    # `true` hides the exit code, because the doctor is expected to fail here, and its output is wanted.
+    """Run the doctor, and return its failures as lines, each followed by its cure."""
+    # Hide the exit code by `true`: the doctor is expected to fail here, and its output is wanted.
     script = f"{texts.COMMAND} project doctor --project-dir {settings.project} 2>&1; true"
     said = system.run("sh", "-c", script, user=settings.user).splitlines()
     failed = [number for number, line in enumerate(said) if line.startswith("failed")]
@@ -127,12 +127,13 @@ def complaints(settings: ServerSettings) -> list[str]:
 
 
 def enable_apache_site(settings: ServerSettings) -> None:
-    """Let Apache serve the project."""
+    """Write Apache's site of the project, and restart Apache."""
     system.run("a2enmod", "--quiet", *_MODULES)
     files.write(_SITES / f"{settings.name}.conf", _site(settings).encode())
-    # Apache answers requests for an unknown name with its first site, in the order of file names.
+    # Remove the default site: Apache answers requests for an unknown name with its first site in the order of file
+    # names.
     (_SITES / "000-default.conf").unlink(missing_ok=True)
-    # Before the restart, because with a broken configuration Apache would stop and serve nothing.
+    # Test before the restart: with a broken configuration Apache would stop and serve nothing.
     system.run("apache2ctl", "configtest")
     system.run("systemctl", "enable", "--quiet", "apache2")
     system.run("systemctl", "restart", "apache2")
@@ -165,15 +166,19 @@ def config_password(settings: ServerSettings) -> str:
 
 
 def _make_project(settings: ServerSettings) -> None:
-    """Make the project, replacing an incomplete one of a killed run."""
+    """Run BOINC's make_project as the project's user, replacing an incomplete project of a killed run.
+
+    Raises:
+        ServerError: The build cannot be used here, a complete project is in the way, or make_project failed.
+    """
     tools, mark = settings.boinc / "tools", ETC / f"{settings.name}.making"
     if not (tools / "make_project").is_file() or not (settings.boinc / "sched" / "feeder").is_file():
         raise ServerError(
             f"{settings.boinc} is not a built tree of BOINC's server (it lacks tools/make_project or sched/feeder): "
             "docs/operator.md says how to build it"
         )
-    # configure writes the build's folder into the tools. In any other folder they fail, with an error that does not
-    # name the cause.
+    # configure writes the build's folder into the tools, which fail in any other folder with an error that does not say
+    # so.
     built_in = re.search(r'^TOP_BUILD_DIR = "(.*)"', (tools / "boinc_path_config.py").read_text(), re.M)
     if built_in and not (Path(built_in[1]) / "py").is_dir():
         raise ServerError(
@@ -188,7 +193,8 @@ def _make_project(settings: ServerSettings) -> None:
         raise ServerError(
             f"{settings.boinc} was built for another system (here {', '.join(lacking)} is missing): build it here"
         )
-    # --delete_prev_inst below deletes folder and database, so an existing project needs a mark that we began it.
+    # --delete_prev_inst below deletes folder and database, so an existing project needs a mark that this program began
+    # it.
     if settings.project.exists() and not mark.exists():
         raise ServerError(f"{settings.project} exists, and is not a complete project: move it away, or choose --name")
     mark.touch()
@@ -288,7 +294,7 @@ def _start_units(settings: ServerSettings, again: Collection[str] = ()) -> None:
         files.write(path, text.encode())
     system.run("systemctl", "daemon-reload")
     system.run("systemctl", "enable", "--quiet", *names)
-    # One stop and one start instead of restarts: the service is ordered after the daemons, and would start twice.
+    # Use one stop and one start instead of restarts: the service is ordered after the daemons, and would start twice.
     if stopped := {*again, *(path.name for path in changed)} & set(names):
         system.run("systemctl", "stop", *sorted(stopped))
     system.run("systemctl", "start", *names)
@@ -322,7 +328,7 @@ def _sign_certificate(settings: ServerSettings) -> None:
 
 
 def trust(settings: ServerSettings) -> None:
-    """Make this machine trust the certificate: the doctor sends requests as a client does."""
+    """Add the certificate to those that this machine trusts, because the doctor sends requests as a client does."""
     files.write(_TRUSTED / f"vcdl-{settings.name}.crt", settings.certificate[0].read_bytes())
     system.run("update-ca-certificates")
 
@@ -357,20 +363,20 @@ def _order_certificate(settings: ServerSettings) -> None:
 
 def _site(settings: ServerSettings) -> str:
     part = files.read(settings.project / f"{settings.name}.httpd.conf") or b""
-    # Until Let's Encrypt has answered there is no certificate, and Apache does not start if the file is missing.
+    # Leave out TLS until Let's Encrypt has answered: Apache does not start if the certificate's file is missing.
     with_tls = settings.tls != NO_TLS and settings.certificate[0].is_file()
     return texts.site(settings, part.decode(), with_tls=with_tls, with_web=has_web())
 
 
 def _is_served(settings: ServerSettings) -> bool:
-    # Not `cgi`: with a threaded Apache a2enmod enables cgid in its place.
+    # Leave out `cgi`: with a threaded Apache a2enmod enables cgid in its place.
     enabled = all((Path("/etc/apache2/mods-enabled") / f"{name}.load").exists() for name in _MODULES if name != "cgi")
     written = files.read(_SITES / f"{settings.name}.conf") == _site(settings).encode()
     return enabled and written and _answers(f"{settings.url}get_project_config.php")
 
 
 def _answers(url: str) -> bool:
-    """Return whether Apache serves the URL; its configuration may be written but not loaded."""
+    """Return whether Apache answers at the URL: its configuration may be written but not loaded."""
     try:
         ask(url)
     except NoAnswer:

@@ -33,7 +33,7 @@ def reconcile(project: BoincProject, database: BoincDatabase) -> int:
         if not folder.journal_file.is_file():
             continue
         with closing(Journal.existing(folder.journal_file)) as journal:
-            # The journals are newer than the database (decision 082), so they decide.
+            # The journals are newer than the database (decision 082), so their state decides.
             still_open = set(kept_history(journal).advance().open)
         rows = WorkunitRows(database, path.name)
         over = [name for name in rows.unfinished_names() if name not in still_open]

@@ -39,7 +39,7 @@ def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator
 
 
 def _units(settings: ServerSettings) -> list[Path]:
-    # With every option, so that units of an earlier configuration are found too.
+    # List the units of every option, so that those of an earlier configuration are found too.
     every = texts.units(replace(settings, backup_to="any"), with_web=True)
     return [path for path in every if path.exists()]
 
@@ -74,6 +74,6 @@ def _list_settings_files(settings: ServerSettings) -> list[Path]:
 
 
 def _forget(settings: ServerSettings) -> None:
-    # The settings file last, because a repeated `uninstall` finds the project by it.
+    # Delete the settings file last, because a repeated `uninstall` finds the project by it.
     for path in sorted(_list_settings_files(settings), key=lambda path: path == settings.file):
         path.unlink()

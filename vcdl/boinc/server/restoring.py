@@ -46,7 +46,10 @@ class Fetched:
     """The file with a private key of age; None for gpg, which has its own keyring."""
 
     def reader(self, name: str) -> list[list[str]]:
-        """Return the commands whose output is a file of the backup, decrypted and unpacked."""
+        """Return the pipeline of commands that prints a file of the backup, decrypted and unpacked.
+
+        Raises ServerError.
+        """
         found = [path for path in self.folder.iterdir() if path.name.startswith(f"{name}.")]
         if not found:
             raise ServerError(f"the backup lacks its {name}: restore another one with --backup NAME")
@@ -70,7 +73,7 @@ class Fetched:
 
 
 def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetched:
-    """Fetch a backup into a folder of its own, unless it is there, and verify it against its manifest.
+    """Download a backup into a folder unless it is there already, and verify its files against the manifest.
 
     Raises:
         ServerError: The backup is missing or damaged.
@@ -82,8 +85,8 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
         half.mkdir(parents=True, mode=0o700)
         half.parent.chmod(0o700)
         vault.get(name, half)
-        # A backup may have gigabytes. Its folder gets its name only when it is complete, so that a complete one is not
-        # fetched again after a kill.
+        # Rename the folder when it is complete, so that a complete backup of gigabytes is not fetched again after a
+        # kill.
         half.rename(folder)
     manifest = BackupManifest.from_json((folder / MANIFEST).read_text(), name)
     damaged = [
@@ -157,7 +160,7 @@ def rehearse(fetched: Fetched) -> Iterator[str]:
         ServerError: The restored project does not work.
     """
     manifest = fetched.manifest
-    # A database of its own: the rehearsal may run next to the live project.
+    # Use another database: the rehearsal may run next to the live project.
     database = f"{manifest.project}_rehearsal"
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=WORK) as name:
@@ -199,7 +202,7 @@ def _steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
 
 
 def _once(settings: ServerSettings, name: str, what: str, do: Callable[[], None]) -> ServerStep:
-    """Return a step that writes a mark when it is done, since nothing else shows that."""
+    """Return a step that is done once: it writes a mark at its end, since nothing else shows that it was done."""
     mark = _mark(settings).with_suffix(f".{name}")
 
     def make_so() -> None:
@@ -220,7 +223,7 @@ def _forget(settings: ServerSettings, fetched: Fetched) -> None:
 
 
 def _put_files(settings: ServerSettings, fetched: Fetched) -> None:
-    """Unpack the backup over the project that make_project has just made, and give all files to the project's user."""
+    """Unpack the backup over the new project, and give all files to the project's user."""
     project = settings.project
     for archive in _ARCHIVES:
         fetched.unpack(archive, project)
@@ -231,7 +234,7 @@ def _put_files(settings: ServerSettings, fetched: Fetched) -> None:
     for folder in (upload, *upload.iterdir()):
         if folder.is_dir():
             system.own(folder, settings.user, 0o2770)
-    # Last, and then our settings are written over those of the backup, which name the old machine's Python and BOINC.
+    # Unpack this last, and then replace its settings, which name the old machine's Python and BOINC.
     fetched.unpack("machine", Path("/"))
     files.write(settings.file, settings.to_json())
 

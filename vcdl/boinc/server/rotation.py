@@ -38,9 +38,10 @@ _OLD = re.compile(r"(old_key|signature|signature_stripped)_\d+")
 
 @dataclass(frozen=True)
 class SigningKeys:
-    """A folder with a project's code signing keys.
+    """A folder with a project's code signing keys, in which the keys are changed in steps.
 
-    Calls raise ServerError.
+    `make_ready` prepares the next pair without touching the one in use, `put_in_use` activates it, and `end` retires
+    the former pair. After a kill each step can be repeated. Calls raise ServerError.
     """
 
     folder: Path
@@ -57,11 +58,11 @@ class SigningKeys:
         return self.folder / "retired"
 
     def is_ready(self) -> bool:
-        """Return whether a complete change is prepared: its public key is written last."""
+        """Return whether the next pair is complete; its public key is written last."""
         return (self.next / _PUBLIC).is_file()
 
     def make_ready(self) -> None:
-        """Generate a pair, and sign it with the pair in use and with each retired one.
+        """Generate the next pair, and sign its public key with the key in use and with each retired one.
 
         Nothing in use is changed.
         """
@@ -73,7 +74,8 @@ class SigningKeys:
         self._remove(self.next)
         retired = self.next / "retired"
         self._folder(retired)
-        # Oldest first and the pair in use last, so that the numbers of files stay the same from one change to the next.
+        # Number the oldest first and the pair in use last, so that the numbers of files stay the same in the next
+        # change.
         pairs = [*sorted(self.retired.glob("*")), self.folder]
         for number, pair in enumerate(pairs):
             self._folder(retired / f"{number:02d}")
@@ -88,14 +90,14 @@ class SigningKeys:
             self._write(self.next / f"old_key_{number}", old.read_text())
             for kind, what in (("signature", "public"), ("signature_stripped", "stripped")):
                 self._write(self.next / f"{kind}_{number}", self._crypt("-sign", self.next / what, private))
-        # By a rename, and last, because `is_ready` checks for this file.
+        # Rename it last, because `is_ready` checks for this file.
         os.replace(self.next / "public", self.next / _PUBLIC)
 
     def is_in_use(self) -> bool:
         return self.is_ready() and files.read(self.folder / _PUBLIC) == files.read(self.next / _PUBLIC)
 
     def put_in_use(self) -> None:
-        """Put the prepared key in use.
+        """Copy the prepared pair and its signatures over those in use.
 
         Its signatures are written first: without them the scheduler would ask clients to attach again.
         """
@@ -117,7 +119,10 @@ class SigningKeys:
         self._remove(self.next)
 
     def forget(self) -> int:
-        """Delete the retired keys, shredding their private halves, and return the number of those."""
+        """Shred the retired private keys and delete their folder; return the number of keys.
+
+        Hosts that still have one of these keys cannot accept the next key.
+        """
         found = sorted(self.retired.glob(f"*/{_PRIVATE}"))
         for path in found:
             system.run("shred", "--remove", path, user=self.user)
@@ -169,7 +174,7 @@ def signing_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 
 def change_here(keys: SigningKeys) -> None:
-    """Rotate the keys in a folder that no project uses.
+    """Change the keys in a folder that no project uses, all steps at once.
 
     Raises:
         ServerError: A key cannot be made or signed.
@@ -206,7 +211,7 @@ def next_certificate(settings: ServerSettings) -> Path | None:
     if not after.exists():
         make_certificate(settings, after, after_key)
         return after
-    # The key first: after a kill in between, the next call replaces the certificate.
+    # Replace the key first: after a kill in between, the next call replaces the certificate.
     if after_key.exists():
         os.replace(after_key, key)
     os.replace(after, certificate)

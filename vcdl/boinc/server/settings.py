@@ -22,7 +22,7 @@ LETS_ENCRYPT, SELF_SIGNED, NO_TLS = "letsencrypt", "self-signed", ""
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The settings of one project's server."""
+    """The settings of one project's server: names, paths, TLS and backups."""
 
     name: str
     """Short name of the project, from which its folder, database, units and part of the URL are named."""
@@ -47,7 +47,7 @@ class ServerSettings:
     """The Python before the last upgrade."""
 
     def check(self) -> None:
-        """Check the settings.
+        """Check that the settings are valid and fit each other.
 
         Raises:
             ServerError: A setting is wrong, or two do not fit each other.
@@ -64,7 +64,7 @@ class ServerSettings:
             raise ServerError("--tls letsencrypt: certificates are made for names, and --host is an address")
         if self.tls not in (NO_TLS, LETS_ENCRYPT, SELF_SIGNED) and self.tls.count(",") != 1:
             raise ServerError(f"--tls {self.tls}: give letsencrypt, self-signed, or CERTIFICATE,KEY")
-        # One program encrypts for all recipients, so keys of age and of gpg cannot be mixed.
+        # Refuse keys of both age and gpg, because one program encrypts for all recipients.
         if is_of_age(self.backup_for) != all(is_of_age(key) for key in self.backup_for.split(",")):
             raise ServerError(f"--backup-for {self.backup_for}: give keys of age, or of gpg")
         # The title goes into XML, PHP and a command line.

@@ -13,7 +13,7 @@ _PROGRAM = Path("tools/sign_executable")
 
 
 def sign(folder: Path, key: Path, boinc: Path) -> list[Path]:
-    """Write a .sig next to each file of an app version that has none, and return the signed files.
+    """Sign each file of an app version that has no signature, by a .sig next to it, and return the signed files.
 
     Args:
         folder: A copy of apps/vcdl/N.NN of the project.
@@ -39,7 +39,7 @@ def sign(folder: Path, key: Path, boinc: Path) -> list[Path]:
         signature = system.run(
             program.resolve(), path.resolve(), key.resolve(), user=pwd.getpwuid(os.geteuid()).pw_name
         )
-        # sign_executable ends with 0 on errors; a signature ends with a dot.
+        # sign_executable exits with 0 after errors; a signature ends with a dot.
         if not signature.strip().endswith("."):
             raise ServerError(f"{program} did not sign {path}: {last_words(signature)}")
         _signature(path).write_text(signature)

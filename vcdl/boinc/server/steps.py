@@ -15,7 +15,7 @@ from vcdl.errors import ServerError
 
 @dataclass(frozen=True)
 class ServerStep:
-    """A condition that a server must meet: a check, and the action that makes it true."""
+    """A condition that a server must meet: `is_so` checks it, and `make_so` makes it true."""
 
     what: str
     is_so: Callable[[], bool]
@@ -23,7 +23,9 @@ class ServerStep:
 
 
 def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator[str]:
-    """Carry out the steps that are not done, in order; yield a line for each step: `unchanged`, `to do` or `done`.
+    """Carry out the steps that are not done, in order, while the caller iterates.
+
+    Yields a line for each step: `unchanged`, `to do` (in a dry run) or `done`.
 
     Args:
         steps: The steps.
@@ -40,7 +42,7 @@ def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator
         else:
             begun_s = time.monotonic()
             step.make_so()
-            # Checked again, because programs of BOINC and Debian may end with 0 after errors.
+            # Check again, because programs of BOINC and Debian may exit with 0 after errors.
             if not step.is_so():
                 raise ServerError(
                     f"{step.what}: the step ran, and its check still fails; look at the machine, and run this again"
@@ -49,7 +51,7 @@ def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator
 
 
 def file_step(what: str, path: Path, content: bytes) -> ServerStep:
-    """Return a step that writes a file."""
+    """Return a step that writes a file unless it has this content."""
     return ServerStep(f"{what} in {path}", lambda: files.read(path) == content, lambda: files.write(path, content))
 
 

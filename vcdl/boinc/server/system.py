@@ -43,7 +43,7 @@ def run(
         ServerError: The command fails, and `fails` is false.
     """
     words = [str(word) for word in command]
-    # Before the user exists, a check of something that belongs to the user fails; it must not raise.
+    # Before the user exists, a check of something that belongs to the user must fail and not raise.
     if fails and not has_user(user):
         return ""
     who = user_of(user)
@@ -119,7 +119,7 @@ def environment(who: pwd.struct_passwd) -> dict[str, str]:
     """Return the environment of a command: that of a login, plus this process' proxies and certificates."""
     kept = ("PIP_CERT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
     passed = {name: os.environ[name] for name in kept if name in os.environ}
-    # Set explicitly: sudo and cron pass on the caller's HOME and a PATH without sbin.
+    # Set these explicitly: sudo and cron pass on the caller's HOME, and a PATH without sbin.
     own = {"PATH": _PATH, "HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
     return {**passed, **own, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 

@@ -38,7 +38,7 @@ start page, at which clients attach, and upgrade_db.php.
 
 
 def upgrade(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
-    """Upgrade, yielding lines, and undo the upgrade if the new version does not work.
+    """Upgrade VCDL, yielding lines while the caller iterates; switch back if the new version does not work.
 
     It is also undone if the doctor reports a failure afterwards.
 
@@ -65,12 +65,12 @@ def upgrade(settings: ServerSettings, source: str, boinc: Path | None) -> Iterat
 
 
 def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[ServerStep]:
-    """Yield the steps to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
+    """Yield the steps of an upgrade to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
     folder = _folder(source)
     new = with_new_version(settings, folder / "bin" / "python", boinc or settings.boinc)
     yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source, settings.python))
-    # Checked with the new version, before the backup and the switch, because a job that it cannot read would make no
-    # progress afterwards.
+    # Check this with the new version before the backup and the switch: a job that it cannot read would make no progress
+    # afterwards.
     yield always("each open job opens with it", lambda: _check_jobs(new))
     yield always(f"backup in {BEFORE}", lambda: _back_up(settings))
     if boinc:
@@ -107,7 +107,7 @@ def switch_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 
 def _folder(source: str) -> Path:
-    """Return a separate folder for each source, so that a killed upgrade continues where it was."""
+    """Return the folder in /opt for a source, always the same, so that a killed upgrade continues where it was."""
     path = Path(source)
     stamp = int(path.stat().st_mtime) if path.exists() else 0
     name = path.name.removesuffix(".whl").split("-py3")[0]
@@ -118,13 +118,13 @@ def _make(folder: Path, source: str, before: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     system.run(*python_command("venv", folder, python=getattr(sys, "_base_executable", None)))
     pip = python_command("pip", python=folder / "bin/python")
-    # Most packages are the same in both versions. Links take 13 s for 2.9 GB, instead of pip's four to ten minutes
-    # (docs/measured/server.md).
+    # Link the packages, because most are the same in both versions: 13 s for 2.9 GB, instead of pip's four to ten
+    # minutes (docs/measured/server.md).
     if link_packages(before.parent.parent, folder):
         system.run(*pip, "uninstall", "--quiet", "--yes", "vcdl")  # otherwise pip keeps one of the same number
     system.run(*pip, "install", "--quiet", f"{source}[{','.join(_extras())}]")
     system.run(folder / "bin/vcdl", "--version")
-    # Last, because the step checks for this file: a folder without it is built from scratch.
+    # Write this file last: the step checks for it, and a folder without it is built from scratch.
     (folder / _MARK).touch()
 
 
@@ -141,7 +141,7 @@ def link_packages(before: Path, folder: Path) -> bool:
         if new.is_dir():
             whole = new.with_name("whole")
             try:
-                # Under another name first, so that after a kill the folder is complete or missing.
+                # Copy under another name first, so that after a kill the folder is complete or missing.
                 shutil.copytree(old, whole, symlinks=True, copy_function=os.link)
             except OSError:  # another disk
                 shutil.rmtree(whole, ignore_errors=True)
@@ -190,7 +190,8 @@ def _upgrade_boinc(settings: ServerSettings) -> None:
     _stop(settings)
     tools = settings.boinc / "tools"
     system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")
-    # After the files, and before the database: upgrade_db.php itself includes the pages that call removed functions.
+    # Adapt pages after the files and before the database: upgrade_db.php itself includes the pages that call removed
+    # functions.
     if "function parse_config" not in (settings.project / "html/inc/util_basic.inc").read_text():
         system.run("sh", "-c", FOLLOW, user=settings.user, cwd=settings.project / "html")
     ops = settings.project / "html/ops"

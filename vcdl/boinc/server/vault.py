@@ -27,7 +27,7 @@ _NEWEST, _DAYS, _WEEKS, _MONTHS = 3, 7, 5, 12
 
 @dataclass(frozen=True)
 class BackupManifest:
-    """The content of a backup, and where it came from."""
+    """The content of a backup: its files with their digests, and the project's runs."""
 
     project: str
     made: str
@@ -54,7 +54,8 @@ class BackupManifest:
         """
         try:
             manifest = cls(**json.loads(text))
-            # Others may be able to write to the place, and the manifest's names become paths and SQL.
+            # Refuse unsafe names: others may be able to write to the place, and the manifest's names become paths and
+            # SQL.
             if not all(map(_PLAIN.fullmatch, (manifest.project, *manifest.files, *manifest.runs))):
                 raise ValueError("it contains an unsafe name")
         except (ValueError, TypeError, RecursionError) as error:
@@ -97,7 +98,7 @@ def _times_of(names: Iterable[str]) -> dict[str, datetime]:
 
 
 class Vault(ABC):
-    """A place with backups. Calls raise ServerError."""
+    """A place that stores backups: a folder, or a bucket. Calls raise ServerError."""
 
     @abstractmethod
     def put(self, folder: Path, name: str) -> None:
@@ -120,7 +121,7 @@ class Vault(ABC):
         return list(_times_of(self._with_manifest()))
 
     def newest(self, project: str | None = None) -> str:
-        """Return the newest backup, of one project if a name is given.
+        """Return the name of the newest complete backup, of one project if a name is given.
 
         Raises:
             ServerError: There is none.
@@ -141,7 +142,8 @@ class FolderVault(Vault):
         target, half = self._folder / name, self._folder / f".{name}.tmp"
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # A backup runs under a lock, so any temporary folder of this project is one of a killed backup.
+            # Delete leftovers of killed backups: a backup runs under a lock, so no temporary folder of this project is
+            # in use.
             for killed in self._folder.glob(f".{name.rpartition('-')[0]}-*.tmp"):
                 shutil.rmtree(killed)
             half.mkdir(mode=0o700)
@@ -178,7 +180,7 @@ class S3Vault(Vault):
 
     def put(self, folder: Path, name: str) -> None:
         with self._errors():
-            # A bucket has no rename, so the manifest is uploaded last.
+            # Upload the manifest last, because a bucket has no rename.
             for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):
                 self._bucket.upload_file(str(path), f"{self._prefix}{name}/{path.name}")
 

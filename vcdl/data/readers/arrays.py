@@ -66,13 +66,13 @@ class ArraysReader(Reader):
 
 
 class _Array:
-    """A `.npy` file whose header fits its length.
+    """A `.npy` file, opened for reading some rows at a time.
 
     Unlike a memory map, reading takes memory only for the rows that are read.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file.
+        """Read the file's header, and check that the file has the size that it says.
 
         Raises:
             DataError: Its header is invalid, or does not fit its length.
@@ -99,8 +99,8 @@ class _Array:
         if not self.shape or not all(self.shape):
             raise DataError(f"{path.name} is empty: it has shape {self.shape}")
         self.row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-        # A file that is still being copied has the right header. Its missing rows would be noticed only in the middle
-        # of the cut.
+        # A file that is still being copied has the right header, and its missing rows would only be noticed in the
+        # middle of the cut.
         if self._begin + self.shape[0] * self.row_bytes != path.stat().st_size:
             raise DataError(
                 f"{path.name} does not have the size that its header says (shape {self.shape}): wait if it is still "
@@ -108,11 +108,11 @@ class _Array:
             )
 
     def read(self, first: int, behind: int) -> Array:
-        """Return the rows from `first` until before `behind`. Raises DataError, FileUnavailable."""
+        """Read the rows from `first` up to, but not including, `behind`. Raises DataError, FileUnavailable."""
         count = (behind - first) * math.prod(self.shape[1:])
         try:
-            # A map would be simpler, but its pages count as memory of the process, and a file that shrinks under it
-            # kills the process by SIGBUS.
+            # Do not map the file: mapped pages count as memory of the process, and a file that shrinks would kill it by
+            # SIGBUS.
             rows = np.fromfile(self._path, self.dtype, count, offset=self._begin + first * self.row_bytes)
         except OSError as error:
             raise unreadable(self._path, error) from error

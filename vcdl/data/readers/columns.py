@@ -23,7 +23,8 @@ LABELS = ("label", "target", "class", "y", "species", "kind", "outcome")
 """Names that a column of labels often has, in lower case."""
 _DATE = "date, as year, month and weekday"
 _MOST_VALUES = 1000
-"""Different values of a column that are counted, so that memory stays bounded; a column of more has no classes."""
+"""Most different values of a column that are counted, so that memory stays bounded. A column with more has no
+classes."""
 _MOST_CATEGORIES = 50
 """Most values of a column of text that a suggested job uses, because each value becomes an input of its own."""
 _MOST_CLASSES = 100
@@ -33,7 +34,7 @@ _FEW_CLASSES = 10
 _SHOWN = 6
 """Most common values that the line of a column lists."""
 _LARGE_GROUP_BYTES = 256 * 2**20
-"""Size of a row group above which `notes_of` warns, because a reader has parts of a row group in memory."""
+"""Bytes of a row group above which `notes_of` warns, because a reader has parts of it in memory."""
 
 
 @dataclass
@@ -52,13 +53,13 @@ class ColumnFacts:
     """Whether the column only counts the rows."""
     values: Counter[str] = field(default_factory=Counter)
     has_more: bool = False
-    """Whether it has more different values than are counted."""
+    """Whether the column has more different values than are counted."""
 
     def add(self, values: Any) -> None:
         """Count the values of some rows, given as a column of a record batch."""
         pa = arrow()
         if pa.types.is_floating(values.type):
-            # pandas writes missing numbers as NaN, which pyarrow counts as values.
+            # Count NaN as missing: pandas writes missing numbers so, and pyarrow counts them as values.
             values = pa.compute.if_else(pa.compute.is_nan(values), None, values)
         known = values.drop_null()
         if self.kind in ("number", "whole") and len(known):
@@ -79,7 +80,7 @@ class ColumnFacts:
         self.low, self.high = min(self.low, float(ends["min"])), max(self.high, float(ends["max"]))
         self.total += float(pa.compute.sum(known).as_py())
         numbers = known.to_numpy(zero_copy_only=False)
-        # Columns of text files are read as float64, so a column that began with whole numbers may continue with others.
+        # Columns of text files are read as float64, and one that began with whole numbers may continue with others.
         if self.kind == "whole" and (numbers != numbers.round()).any():
             self.kind = "number"
         self.counts_up = self.counts_up and counts_up(numbers, self.rows)
@@ -95,7 +96,7 @@ class ColumnFacts:
 
     @property
     def is_mostly_new(self) -> bool:
-        """Whether values hardly repeat: there are more than ten, and more than one for every two rows."""
+        """Whether values hardly repeat: more than ten are different, and more than one for every two rows."""
         return len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
 
     @property
@@ -105,18 +106,18 @@ class ColumnFacts:
 
     @property
     def is_measured(self) -> bool:
-        """Whether whole numbers look like a quantity and not like classes.
+        """Whether whole numbers look like a quantity and not like class numbers.
 
-        They do if there are many different ones, or many for so few rows.
+        They do if many are different, absolutely or compared with the number of rows.
         """
         several = len(self.values)
         return self.has_more or several > _MOST_CLASSES or several > max(_FEW_CLASSES, self.rows // 10)
 
     def line(self, role: str) -> str:
-        """Return the content of the column in one line.
+        """Describe the column in one line: kind, range or most common values, and missing values.
 
         Args:
-            role: The column's part in the job file.
+            role: What the job file uses the column for; empty if nothing is to be said.
         """
         if self.kind in ("number", "whole"):
             held = f"{self.kind} {self.low:.6g} … {self.high:.6g}"
@@ -129,7 +130,7 @@ class ColumnFacts:
 
 
 def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
-    """Return the columns of a table.
+    """Read a whole table once, and return statistics of each column.
 
     Args:
         path: A file, or a folder of files.
@@ -162,7 +163,7 @@ def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
 
 
 def outline_of(path: Path, label: str | None) -> Outline:
-    """Return a table's content and the keys of a job for it.
+    """Describe a table, and return the keys that a job file needs for it.
 
     Args:
         path: The table.
@@ -173,7 +174,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
         FileUnavailable: It cannot be read now.
     """
     try:
-        # A first line of values is noticed only when the file is opened, so it is tried as a header first.
+        # Try with a header first: only opening the file shows that its first line has values instead of names.
         found, header = columns_of(path), True
     except NoHeaderError:
         found, header = columns_of(path, header=False), False
@@ -187,7 +188,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
             f"one of {', '.join(columns)}, or write its numbers without separators of thousands"
         )
     keys = feature_keys([column for column in columns.values() if column is not target])
-    # A label cannot be filled in, since a made-up one would be trained as if it were true.
+    # Drop rows without a label: one that was filled in would be learned as if it were true.
     if target.missing:
         keys["missing"] = {**keys.get("missing", {}), target.name: "drop"}
     roles = {target.name: label_role(label), **dict.fromkeys(keys.get("leave_out", ()), "leave_out")}
@@ -200,12 +201,12 @@ def outline_of(path: Path, label: str | None) -> Outline:
 
 
 def label_role(label: str | None) -> str:
-    """Return a description of a column of labels, which the user named or which was guessed."""
+    """Return the words that mark the column of labels in a description, and say whether it was guessed."""
     return "label, a guess from its name or place: another one by --label" if label is None else "label"
 
 
 def likeliest_label(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
-    """Return the likeliest column of labels: by its name, or else the last column that may be one."""
+    """Guess the column of labels: one with a usual name, otherwise the last one that can be a label."""
     likely = [name for name in columns if name.lower() in LABELS] + [*columns][::-1]
     return columns[
         next((name for name in likely if not columns[name].hardly_repeats and columns[name].kind != _DATE), likely[0])
@@ -213,7 +214,7 @@ def likeliest_label(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
 
 
 def target_keys(target: ColumnFacts) -> dict[str, Any]:
-    """Return the keys of `data` for a label: a quantity, or classes that are not 0, 1, 2, …."""
+    """Return the keys of the section `data` for a label: the task of a quantity, or classes other than 0, 1, 2, …."""
     if target.kind == "number" or (target.kind == "whole" and target.is_measured):
         return {"task": "regression"}
     classes = sorted(map(int, target.values)) if target.kind == "whole" else []
@@ -221,7 +222,7 @@ def target_keys(target: ColumnFacts) -> dict[str, Any]:
 
 
 def feature_keys(features: Iterable[ColumnFacts]) -> dict[str, Any]:
-    """Return the keys of `data > from` for the other columns."""
+    """Return the keys of `data > from` for the columns other than the label: left out, categories, missing values."""
     used: list[ColumnFacts] = []
     out: list[str] = []
     for column in features:
@@ -271,7 +272,7 @@ def _kind(arrow_type: Any) -> str:
 
 def _is_usable(column: ColumnFacts) -> bool:
     """Return whether a column can be an input: numbers that do not count rows, or text of few values that repeat."""
-    # In a table sorted by class a running number gives away the label.
+    # Leave out a column that counts rows: in a table sorted by class it gives away the label.
     if column.is_index:
         return False
     if column.kind in ("number", "whole", _DATE):
@@ -280,7 +281,7 @@ def _is_usable(column: ColumnFacts) -> bool:
 
 
 def _stand_in(column: ColumnFacts) -> float | str:
-    """Return the replacement of missing values: mean, or most common category; rows without a date are dropped."""
+    """Return the suggested replacement of missing values: the mean or the most common category; for dates `drop`."""
     if column.kind == _DATE:
         return "drop"
     return column.values.most_common(1)[0][0] if column.kind == "text" else float(f"{column.mean:.4g}")

@@ -38,8 +38,8 @@ class GeneratorReader(Reader):
                     f"{name} gives samples of {block.x.dtype}, shape {block.x.shape[1:]}, after those of {kind[0]}, "
                     f"{kind[1]}: they must agree"
                 )
-            # A generator cannot be started in the middle. It runs again from its beginning, which is why it must yield
-            # the same batches at each call.
+            # A generator cannot be started in the middle, so it runs from its beginning and the first samples are
+            # skipped. That is why it must yield the same batches at each call.
             skips = min(len(block.x), max(0, begin - place))
             place += len(block.x)
             if skips < len(block.x):
@@ -56,7 +56,7 @@ def _next(name: str, batches: Iterator[Any]) -> Any:
 
 
 def _block(name: str, batch: Any, *, has_labels: bool) -> Block:
-    """Return a batch as a block. Raises DataError."""
+    """Check a batch that the user's generator yielded, and return it as a block. Raises DataError."""
     x, y = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
     if has_labels and y is None:
         raise DataError(f"{name} gives {type(batch).__name__}, expected batches (x, y): yield x, y")

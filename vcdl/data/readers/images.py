@@ -34,17 +34,17 @@ For other formats Pillow starts programs, such as Ghostscript for EPS, and data 
 _BLOCK_BYTES = 2**24
 """Size at which blocks aim: while one is used, the next ones are decoded (vcdl.data.ahead)."""
 _LARGE = 64
-"""Pixels of a side above which a suggested job scales pictures down, so that a first run is quick."""
+"""Pixels of a side to which a suggested job scales larger pictures down, so that a first run is quick."""
 _LOOKED_AT = 20
 """Rows of a table that are examined to find a column that names pictures."""
 _SMALLEST_JPEG, _QUALITY = 32, 90
-"""Pixels of a side from which a suggested job sends photographs as JPEG, and the quality."""
+"""Smallest side in pixels for which a suggested job sends photographs as JPEG, and the quality of these files."""
 _ORIENTATION = 0x0112
 """EXIF tag of the camera's orientation."""
 
 
 class _Embedded(NamedTuple):
-    """A picture's file in a cell of a table."""
+    """The bytes of a picture's file from a cell of a table, with the place of the cell for messages."""
 
     place: str
     data: bytes
@@ -103,22 +103,29 @@ class ImagesReader(Reader):
             yield files
 
     def _samples(self, path: Path, begin: int, prepare: _Prepare) -> Iterator[tuple[Array, list[bytes], list[str]]]:
-        """Yield pixels, files and labels of some pictures at a time, prepared on all cores."""
+        """Yield pixels, files and labels of some pictures at a time, starting with the sample `begin`.
+
+        All cores decode the next group while the caller uses the last one.
+
+        Args:
+            path: The part.
+            begin: Number of samples to skip.
+            prepare: Decodes one picture.
+        """
         size = self.size or _first_size(path, (file for file, _ in self._each(path)))
         rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * self._channels))
-        # Unreadable pictures are not counted as samples, so with skip_unreadable only decoding can tell how many
-        # samples precede `begin`.
+        # With skip_unreadable, only decoding can tell how many samples precede `begin`, since unreadable pictures do
+        # not count.
         waiting = islice(self._each(path), 0 if self.skip_unreadable else begin, None)
         skips = begin if self.skip_unreadable else 0
         groups = iter(lambda: list(islice(waiting, rows)), [])
-        # Threads are enough, since Pillow releases the interpreter lock while it decodes. The affinity respects the
-        # cores that a batch system or `taskset` allows, unlike os.cpu_count.
+        # Threads suffice, since Pillow releases the interpreter lock while it decodes. Unlike os.cpu_count, the
+        # affinity respects the cores that a batch system or `taskset` allows.
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             begun: list[tuple[Array, Iterator[bytes | None], list[_Picture]]] = []
             for some in chain(groups, (None,)):  # the next ones are prepared while these are used
                 if some is not None:
-                    # The threads decode into one array, so that a block needs no copy when all of its pictures are
-                    # good.
+                    # Let the threads decode into one array, so that a block without unreadable pictures needs no copy.
                     pixels = np.empty((len(some), *size, self._channels), np.uint8)
                     begun.append((pixels, pool.map(partial(self._try_prepare, prepare), some, pixels), some))
                 if begun and (len(begun) > 1 or some is None):
@@ -164,7 +171,7 @@ class ImagesReader(Reader):
             return None
 
     def pictures(self, path: Path) -> list[_Picture]:
-        """Return all pictures of a part with their labels, in order.
+        """Return the files and labels of all pictures in a folder, in a fixed order.
 
         Raises:
             DataError: There are none, or the table of the pictures is wrong.
@@ -177,7 +184,7 @@ class ImagesReader(Reader):
         found: list[_Picture] = [
             (file, folder.name)
             for folder in classes
-            # Sorted, because file systems list in an order of their own and samples must come in the same order each
+            # Sort, because file systems list in an order of their own and samples must come in the same order each
             # time.
             for file in sorted(folder.rglob("*"))
             if file.suffix.lower() in _ENDINGS
@@ -202,15 +209,18 @@ class ImagesReader(Reader):
         return self._read_embedded(files) if files else iter(self.pictures(path))
 
     def _tables(self, path: Path) -> list[Path]:
-        """Return the tables in a folder that contain pictures, as those of Hugging Face's datasets do; usually none."""
+        """Return the Arrow and Parquet files in a folder, whose cells contain pictures; usually there are none.
+
+        Hugging Face's datasets are saved in this form.
+        """
         is_asked = self.table is None and path.is_dir()
         return sorted(file for file in path.iterdir() if file.suffix in (".arrow", ".parquet")) if is_asked else []
 
     def _read_embedded(self, files: list[Path]) -> Iterator[_Picture]:
         for file in files:
             with open_table(file) as opened:
-                # Labels of Hugging Face's sets are numbers of names that the metadata list. Without them the numbers
-                # are the names.
+                # In Hugging Face's sets labels are numbers, and the metadata list their names. Without that list the
+                # numbers are the names.
                 names = opened.class_names(self.columns[1])
                 for number, (picture, label) in enumerate(self._rows(file, opened)):
                     # Hugging Face stores a struct of bytes and path, other tools the bytes alone.
@@ -223,7 +233,7 @@ class ImagesReader(Reader):
                     yield _Embedded(f"{file}, row {number}", data), names[label] if names else str(label)
 
     def _rows(self, file: Path, opened: Table) -> Iterator[tuple[Any, Any]]:
-        """Yield the values of the two columns. Raises DataError."""
+        """Yield (picture or path, label) of each row. Raises DataError."""
         for column in self.columns:
             if column not in opened.schema.names:
                 raise DataError(
@@ -252,7 +262,7 @@ class ImagesReader(Reader):
         return 3 if self.colour == "rgb" else 1
 
     def _try_prepare(self, prepare: _Prepare, picture: _Picture, pixels: Array) -> bytes | None:
-        """Return the sample that `prepare` makes of a file; None if it is unreadable and skipped.
+        """Prepare a picture, and return what `prepare` returns; None if the picture is unreadable and is skipped.
 
         Raises:
             DataError: The file is unreadable, and unreadable files are not skipped.
@@ -276,8 +286,8 @@ class ImagesReader(Reader):
             pixels[...] = np.asarray(self._picture(file, pixels.shape[:2])).reshape(pixels.shape)
             return b""
         data = self._file(file, pixels)
-        # The file that is sent is decoded again instead of taking the pixels before encoding: the range must be that of
-        # the pixels that clients see (docs/decisions/079).
+        # Decode the file that is sent instead of taking the original pixels: the measured range must be that of the
+        # pixels that clients see (docs/decisions/079).
         pixels[...] = decode_jpeg(data, self._channels)
         return data
 
@@ -289,7 +299,7 @@ class ImagesReader(Reader):
         content = _open(file)
         with Image.open(content, formats=_FORMATS) as opened:
             is_plain = opened.format == "JPEG" and opened.mode == mode and opened.size == pixels.shape[1::-1]
-            # A client decodes without looking at the orientation, so a file travels unchanged only if it needs none.
+            # A client decodes without looking at the orientation, so send the original file only if it needs none.
             if is_plain and opened.getexif().get(_ORIENTATION, 1) == 1:
                 return content.getvalue()
         output = io.BytesIO()
@@ -310,7 +320,7 @@ class ImagesReader(Reader):
                     f"{file} holds more than 8 bits a pixel, and pictures are trained in 8: convert it, or write all "
                     "as a folder of arrays"
                 )
-            # This comes before the size is compared, because it exchanges height and width.
+            # Do this before the size is compared, because it may exchange height and width.
             ImageOps.exif_transpose(opened, in_place=True)
             picture: Image.Image = opened
             if opened.has_transparency_data:  # what lies beneath a transparent pixel means nothing
@@ -328,7 +338,7 @@ class ImagesReader(Reader):
 
 
 def picture_table_keys(folder: Path, label: str | None) -> dict[str, Any]:
-    """Return the keys of `data > from` for a folder whose table names its pictures; none for any other folder.
+    """Return the keys of `data > from` for a folder whose only table names pictures; none for any other folder.
 
     Args:
         folder: The folder.

@@ -11,9 +11,9 @@ from vcdl.errors import DataError, one_line
 
 
 class PresetTokens:
-    """A preset's tokenizer.
+    """A tokenizer of a KerasHub preset, with the interface of `Tokens`.
 
-    With `most` it packs each text to that length, as the preset's classifier expects.
+    With a length (`most`), it packs each text to that length, as the preset's classifier expects.
     """
 
     def __init__(self, folder: Path, most: int | None) -> None:
@@ -56,7 +56,7 @@ class PresetTokens:
         return tuple(self._tokenizer.id_to_token(number) for number in range(self._tokenizer.vocabulary_size()))
 
     def of(self, texts: Sequence[str]) -> list[Array]:
-        """Return the numbers of each text's tokens, int32."""
+        """Return the token numbers of each text, int32."""
         if self._most is None:
             return [np.asarray(row, np.int32) for row in self._tokenizer(list(texts))]
         packed = self._packer(list(texts))

@@ -1,4 +1,4 @@
-"""Read tables, a file or a folder of them: rows are samples; the job file supplies what a table does not state."""
+"""Read tables from a file or a folder: each row is a sample, and the job file says what the columns mean."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,10 +32,10 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML
 _INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})
 """Names, in lower case, under which pandas writes and reads the index of a table."""
 _FEWEST_OF_INDEX = 10
-"""Rows that must count up before a column is taken for an index, so that a few values do not look like one."""
+"""Rows that must count up before a column is refused as an index, so that a few values do not look like one."""
 _DROP = "drop"
 _COLUMNS = 16
-"""Columns of a matrix that are written at a time: those of one cache line of the processor."""
+"""Columns of a matrix that are written at a time: as many as fit into one cache line of the processor."""
 
 
 def _names(raw: Any) -> tuple[str, ...]:
@@ -107,8 +107,8 @@ class TableReader(Reader):
             with open_table(file, header=self.header) as table:
                 schema = _Columns(self, file, table.schema, task)
                 skips = 0
-                # Rows of a file are samples only if none of them is dropped. Otherwise, and where the count is unknown,
-                # all rows are read again to count the samples before `begin`.
+                # Skip whole files by their number of rows, if no row can be dropped. Otherwise all rows are read again
+                # to count the samples before `begin`.
                 if table.rows is not None and not any(map(self.drops, schema.used)):
                     if place + table.rows <= begin:
                         place += table.rows
@@ -159,7 +159,7 @@ class TableReader(Reader):
 
 
 class _Columns:
-    """The columns of one file, as a reader uses them."""
+    """Converts record batches of one file to samples, after checking its columns against the job's settings."""
 
     def __init__(self, reader: TableReader, file: Path, schema: Any, task: Task) -> None:
         self._reader = reader
@@ -183,8 +183,7 @@ class _Columns:
     def _check_names(self, names: list[str]) -> None:
         missing = self._reader.missing
         spoken_for = missing if isinstance(missing, Mapping) else ()
-        # Every column that the job file names is checked, since a misspelt one in leave_out would silently stay an
-        # input.
+        # Check every column that the job file names: a misspelt one in leave_out would silently stay an input.
         for column in (*self.used, *(self._reader.leave_out or ()), *self._listed, *spoken_for):
             if column not in self._arrow_types:
                 raise DataError(f"{self._name} has no column {column}; {nearest(column, names)}"[:500])
@@ -198,7 +197,7 @@ class _Columns:
             raise DataError(f"{self._name} has two columns {_display_name(twice[0])}: {twice_cure(twice[0])}")
 
     def type_of(self, column: str) -> Any:
-        """Return the type of any column. Raises DataError if there is none of this name."""
+        """Return pyarrow's type of a column. Raises DataError if the file has no column of this name."""
         if column not in self._arrow_types:
             raise DataError(f"{self._name} has no column {column}; {nearest(column, self._arrow_types)}"[:500])
         return self._arrow_types[column]
@@ -220,7 +219,10 @@ class _Columns:
 
     @property
     def types(self) -> dict[str, Any]:
-        """Types in which columns of text files are read; those inferred from the first lines may not fit later ones."""
+        """Types in which columns of text files are read, keyed by column.
+
+        The types that pyarrow infers from the first lines may not fit later ones.
+        """
         pa = arrow()
         wanted = {
             name: pa.string() if name in self._listed else kind if is_date(kind) else as_number(kind)
@@ -228,7 +230,7 @@ class _Columns:
         }
         for name in self._label:
             kind = self._arrow_types[name]
-            # A column whose first rows are empty has the type null, and text may still follow.
+            # A column whose first rows are empty has the type null, but text may follow.
             is_text = pa.types.is_string(kind) or pa.types.is_null(kind)
             wanted[name] = pa.string() if is_text and self._is_text_label else as_number(kind)
         return wanted
@@ -252,11 +254,17 @@ class _Columns:
             )
 
     def block(self, batch: Any, *, is_first: bool) -> Block:
-        """Return the samples of a record batch. Raises DataError."""
-        # A column that the job lists by name is wanted, even if it counts the rows.
+        """Convert a record batch to samples, without its dropped rows. Raises DataError.
+
+        Args:
+            batch: The record batch.
+            is_first: It is the first of the table, in which columns that count the rows are looked for.
+        """
+        # Accept a column that counts the rows if the job lists it by name.
         if is_first and self._reader.columns is None:
             self._refuse_index(batch)
-        # Most batches have no gap. Counting nulls is free in pyarrow, and this path avoids a look at each column.
+        # Try without a look at each column first: most batches have no missing value, and counting nulls is free in
+        # pyarrow.
         if not any(column.null_count for column in batch.columns):
             block = self._block(batch)
             if not (_has_nan(block.x) or _has_nan(block.y)):  # else it is looked at column by column
@@ -274,7 +282,7 @@ class _Columns:
         return Block(x, self._labels(batch))
 
     def complete_rows(self, batch: Any) -> Any:
-        """Return a mask of the rows that have all their values, or None if all do.
+        """Return a mask of the rows to keep, those without a missing value that drops them; None: all are kept.
 
         Raises:
             DataError: A value is missing that must not be.
@@ -284,7 +292,7 @@ class _Columns:
         for column in self.used:
             values = batch.column(column)
             known = values.is_valid()
-            # pandas writes a missing number as NaN, which is no null for pyarrow.
+            # Treat NaN as missing: pandas writes missing numbers so, and for pyarrow they are no nulls.
             if pa.types.is_floating(values.type):
                 known = pa.compute.and_(known, pa.compute.invert(pa.compute.fill_null(pa.compute.is_nan(values), True)))
             if known.false_count and column not in self._filled:
@@ -325,7 +333,7 @@ class _Columns:
         if is_date(values.type):
             if filled is not None:
                 raise DataError(f"data > from > missing: {column} holds dates, which have no replacement: set drop")
-            # These parts repeat, unlike a count of days, so what is learned from them applies to later dates.
+            # Unlike a count of days, these parts repeat, so what is learned from them applies to later dates.
             parts = (arrow().compute.year, arrow().compute.month, arrow().compute.day_of_week)
             return np.stack([part(values).to_numpy(zero_copy_only=False) for part in parts], axis=1)
         if filled is not None and not isinstance(filled, float):

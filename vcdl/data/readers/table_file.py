@@ -22,7 +22,7 @@ _PARQUET = (".parquet", ".pq")
 _ARROW = ".arrow"
 _ENDINGS = (".csv", ".tsv", *_PARQUET, _ARROW)
 _BLOCK_BYTES = 2**24
-"""Size at which blocks aim: up to three of them are in memory (vcdl.data.ahead)."""
+"""Target size of a block in bytes: up to three blocks are in memory (vcdl.data.ahead)."""
 _FIRST_BYTES = 2**16
 """Bytes of a text file from which its delimiter and decimal point are guessed."""
 _LONGEST_LABEL = 1000
@@ -35,14 +35,14 @@ _CURES = {
     "invalid UTF8": "save it as UTF-8",
     "columns, got": "give each line as many fields as the first, no comma at its end, and quote text with commas",
 }
-"""Part of a message of pyarrow → advice to the user."""
+"""Words in a message of pyarrow, each with the advice for the user."""
 _WITH_COMMA, _WITH_POINT = (
     re.compile(rf'(?:^|;)"?[+-]?\d+{mark}\d+"?(?=;|\r?$)', re.MULTILINE) for mark in (",", r"\.")
 )
 
 
 class NoHeaderError(DataError):
-    """The first line of a text file contains values, and the job does not say so."""
+    """Raised if the first line of a text file has values instead of names and the job does not say so."""
 
 
 def table_files(path: Path) -> list[Path]:
@@ -60,7 +60,7 @@ def table_files(path: Path) -> list[Path]:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a path is a table by its ending, or a folder of such files."""
+    """Return whether a path is a file with the ending of a table, or a folder that contains such files."""
     return path.suffix.lower() in _ENDINGS if path.is_file() else path.is_dir() and bool(_in_folder(path))
 
 
@@ -69,7 +69,7 @@ def _in_folder(path: Path) -> list[Path]:
 
 
 def samples_in(file: Path, *, header: bool = True) -> int:
-    """Return the number of rows of a table, which is an estimate from the first MiB for a text file.
+    """Return the number of rows of a table; for a text file, an estimate from its first MiB.
 
     Args:
         file: The table.
@@ -90,7 +90,7 @@ def samples_in(file: Path, *, header: bool = True) -> int:
 
 
 class Table:
-    """An open file of a table."""
+    """An open table, from which rows are read in batches of some MB."""
 
     def __init__(self, file: Path, opened: Any, *, header: bool = True) -> None:
         self._file = file
@@ -98,7 +98,7 @@ class Table:
         self._has_header = header
         is_parquet = file.suffix.lower() in _PARQUET
         self.schema = _plain_schema(opened.schema_arrow if is_parquet else opened.schema)
-        """Names and types of the columns. The types of a text file are inferred from its first MB."""
+        """Names and types of the columns; those of a text file are inferred from its first MB."""
         self.rows: int | None = opened.metadata.num_rows if is_parquet else None
         """Number of rows; None: unknown before the file is read."""
         self._ahead: Generator[Any, None, None] | None = None
@@ -127,13 +127,13 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0, values: Collection[str] = ()
     ) -> Iterator[Any]:
-        """Yield record batches of some columns.
+        """Yield the rows in record batches of a few MB, with some of the columns.
 
         Args:
             columns: Names of the columns.
             types: Their types, in text files.
             skips: Number of rows to skip.
-            values: Words of UNKNOWN that are values in these columns.
+            values: Words of UNKNOWN that are values in this table, and not marks of missing ones.
 
         Raises:
             DataError: The file is invalid or damaged.
@@ -152,7 +152,7 @@ class Table:
                 skips = max(0, skips - len(batch))
 
     def _of_parquet(self, columns: Sequence[str], skips: int) -> tuple[Iterator[Any], int]:
-        """Return an iterator over the batches, starting with the row group that contains row `skips`.
+        """Start reading a Parquet file at the row group that contains row `skips`.
 
         Returns:
             The batches, and the number of rows to skip at their beginning.
@@ -173,7 +173,7 @@ class Table:
 
 
 def _plain_schema(schema: Any) -> Any:
-    """Return a schema in which decimal numbers, as databases write them, are floats."""
+    """Return a schema with decimal numbers, as databases write them, replaced by floats."""
     pa = arrow()
     fields = (each.with_type(pa.float64()) if pa.types.is_decimal(each.type) else each for each in schema)
     return pa.schema(fields, schema.metadata)
@@ -216,15 +216,15 @@ def open_table(file: Path, *, header: bool = True) -> Iterator[Table]:
         if file.suffix.lower() == _ARROW:
             opened = _open_arrow(file)
         elif file.suffix.lower() in _PARQUET:
-            # pre_buffer would read a whole row group at once, which may be larger than memory. The checksums of pages
-            # find damage that decodes without an error.
+            # Without pre_buffer, which would read a whole row group at once, maybe more than fits into memory. The
+            # checksums of pages find damage that decodes without an error.
             opened = pa.parquet.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
             if not opened.metadata.num_rows:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
             refuse_utf_16(file)
             opened = _open_csv(file, {}, None, (), header=header)
-            # Without this check the first sample would silently become the names of the columns.
+            # Otherwise the first sample would silently become the names of the columns.
             if header and _are_values(opened.schema.names):
                 opened.close()
                 raise NoHeaderError(
@@ -284,7 +284,7 @@ def _open_csv(
 
 
 def _are_values(names: Sequence[str]) -> bool:
-    """Return whether the first line of a text file is a sample and not a header.
+    """Return whether the first line of a text file has values and not names.
 
     Rising integers next to words are names, such as years. If all values are integers, only consecutive ones are names,
     which pandas gives to columns without a name.
@@ -295,7 +295,7 @@ def _are_values(names: Sequence[str]) -> bool:
 
 
 def _marks(file: Path) -> tuple[str, str]:
-    """Return a text file's delimiter and decimal point.
+    """Guess a text file's delimiter and decimal point.
 
     A header with semicolons and no comma is from a country in which the comma is the decimal point.
     """
@@ -303,7 +303,7 @@ def _marks(file: Path) -> tuple[str, str]:
         return "\t", "."
     with file.open("rb") as opened:
         begin = opened.read(_FIRST_BYTES)
-    # A multi-byte character may be cut at the end of these bytes, so errors are replaced.
+    # Replace errors, because the last character of these bytes may be cut.
     header, _, rows = begin.decode(errors="replace").partition("\n")
     if "," in header or ";" not in header:
         return "\t" if "\t" in header and "," not in header else ",", "."
@@ -314,7 +314,7 @@ def _marks(file: Path) -> tuple[str, str]:
 
 @cache
 def arrow() -> Any:
-    """Return the package pyarrow.
+    """Import the package pyarrow and return it.
 
     Raises:
         DataError: It is not installed.
@@ -331,7 +331,7 @@ def arrow() -> Any:
 
 
 def as_number(kind: Any) -> Any:
-    """Return the type in which a text file's column of numbers is read.
+    """Return the type in which a column of numbers in a text file is read: floats, or booleans.
 
     pyarrow does not convert the words true and false to numbers, so a column of them is read as booleans.
 
@@ -377,7 +377,7 @@ def _errors(file: Path) -> Iterator[None]:
 
 
 def twice_cure(column: str) -> str:
-    """Return advice for two columns of one name. The name is empty where each line ends in commas."""
+    """Return advice for two columns of one name; an empty name means that lines end in commas."""
     return "rename one" if column else "remove the commas at the ends of the lines"
 
 

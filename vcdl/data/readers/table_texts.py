@@ -1,4 +1,4 @@
-"""Write the texts in a column of a table as the lines that `data > from > lines` reads."""
+"""Write a table's texts and labels as a file that `data > from > lines` reads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from vcdl.errors import DataError, nearest
 
 
 def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
-    """Write a table's texts, one line `label<TAB>text` each.
+    """Write a table's texts into a file, one line `label<TAB>text` each, and describe the two columns.
 
     The text is the column with the longest words apart from the label; rows without a label or a text are left out.
 

@@ -20,14 +20,14 @@ from vcdl.yaml_schema import values as kinds
 Unit = Literal["characters", "bytes"]
 _READ_BYTES = 2**20
 _BYTES = 256
-"""Different values of a byte, which are the classes of a text that is read byte by byte."""
+"""Number of values of a byte: the classes of a text that is read byte by byte."""
 _Some = TypeVar("_Some")
 _MANY = 1000
 """Different characters from which a suggested job reads a text byte by byte, because each would be a class."""
 _FEWEST_WINDOWS = 20
 """Least number of windows into which a suggested job cuts a short text, so that validation gets some of them."""
 _LINES = 4096
-"""Lines of a block, so that memory stays bounded."""
+"""Lines that are read at a time, so that memory stays bounded."""
 
 
 class TextReader(Reader):
@@ -56,9 +56,10 @@ class TextReader(Reader):
         number = read = 0
         for some in self._units(path):
             read += len(some)
-            # Windows run across the pieces in which the file is read, so the result does not depend on their size.
+            # Let windows run across the pieces in which the file is read, so that the result does not depend on their
+            # size.
             left = some if left is None else np.concatenate([left, some])
-            # One unit more than the windows is needed, as the label of the last unit is the unit after it.
+            # Keep one unit more than the windows, because the label of the last unit is the one after it.
             count = (len(left) - 1) // self.window
             if count <= 0:
                 continue
@@ -80,8 +81,8 @@ class TextReader(Reader):
             begin = [line for line in file.read(_READ_BYTES).splitlines()[:_LINES] if line.strip()]
         longest = max((len(line.partition(b"\t")[2]) for line in begin), default=0)
         labelled = [line for line in begin if line.partition(b"\t")[1] and line.partition(b"\t")[0].strip()]
-        # Most lines must have a label, and not all: the first reading reports a line without one, so that the user can
-        # repair it. A few tabs may be part of a text.
+        # Require labels in most lines, not in all: the first reading reports a line without one, and the user can
+        # correct it. A few tabs may be part of a text.
         if longest and 2 * len(labelled) > len(begin):
             return Outline(source={"lines": True, "window": min(256, max(2, longest))}, model="lines")
         known = _characters(self.path)
@@ -121,7 +122,7 @@ class TextReader(Reader):
         known = _characters(self.path)
         codes = np.array([ord(character) for character in known])
         for text in _texts(path):
-            # UTF-32 has one number per character, so NumPy can look all of them up at once instead of a loop in Python.
+            # UTF-32 has one number per character, so NumPy can look up all of them at once.
             found = np.frombuffer(text.encode("utf-32-le"), np.uint32)
             places = np.minimum(np.searchsorted(codes, found), len(codes) - 1)
             if (strange := codes[places] != found).any():
@@ -152,12 +153,12 @@ class TextReader(Reader):
                 yield Block(self._pad(texts, tokens), np.array(labels))
 
     def _pad(self, texts: list[str], tokens: Tokens | PresetTokens | None) -> Array:
-        """Return the first `window` units of texts, shape (n, window)."""
+        """Return the first `window` units of each text, padded at the end, shape (n, window)."""
         padding = 0 if tokens is None else tokens.padding
         rows: list[Array]
         if tokens is None:
-            # Each byte + 1 leaves 0 for padding. The sum fits in a byte of a shard, since UTF-8 has no byte 255
-            # (docs/decisions/079).
+            # Add 1 to each byte, which leaves 0 for padding. UTF-8 has no byte 255, so the sum fits into a byte of a
+            # shard (docs/decisions/079).
             rows = [np.frombuffer(text.encode()[: self.window], np.uint8).astype(np.int32) + 1 for text in texts]
         else:
             rows = tokens.of(texts)
@@ -192,8 +193,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
 def _read(path: Path, read: Callable[[TextIO], _Some]) -> Iterator[_Some]:
     try:
         refuse_utf_16(path)
-        # Newlines are not translated: a model is to learn a text as it is, and a lone "\r" must not end a labelled
-        # line.
+        # Do not translate newlines: a model shall learn a text as it is, and a lone "\r" must not end a labelled line.
         with path.open(encoding="utf-8", newline="\n") as file:
             while some := read(file):
                 yield some
@@ -211,7 +211,7 @@ def _no_text(path: Path, error: UnicodeDecodeError) -> DataError:
 
 @lru_cache(maxsize=8)
 def _characters(path: Path) -> tuple[str, ...]:
-    """Return the characters of a text, sorted. Raises DataError, FileUnavailable."""
+    """Return the different characters of a text file, sorted; cached. Raises DataError, FileUnavailable."""
     found: set[str] = set()
     for text in _texts(path):
         found.update(text)

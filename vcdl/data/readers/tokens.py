@@ -41,8 +41,7 @@ class Tokens:
                 f"{path.name} is not a tokenizer's file ({one_line(error)[:200]}): write it by tokenizer.save()"
             ) from error
         self._padding = self._tokenizer.padding
-        # Texts are padded to the window by TextReader. The tokenizer's own padding would be to the longest of each
-        # batch.
+        # TextReader pads texts to the window. The tokenizer's own padding would be to the longest text of each batch.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         if most is not None:
@@ -64,6 +63,6 @@ class Tokens:
         return tuple(self._tokenizer.id_to_token(number) or f"#{number}" for number in range(size))
 
     def of(self, texts: Sequence[str]) -> list[Array]:
-        """Return the numbers of each text's tokens, int32."""
+        """Return the token numbers of each text, int32."""
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._marks)
         return [np.array(one.ids, np.int32) for one in found]
