@@ -43,7 +43,7 @@ class ClaimCheck:
         return cls(deque(losses, LOSSES_KEPT))
 
     def loss(self, claimed: float) -> float | None:
-        """Return a claimed loss if it is at most _LOSS_FACTOR times the median of recent ones, else None."""
+        """Return a claimed loss if its magnitude is plausible compared with the median of recent ones, else None."""
         # A median of fewer losses could be a single client's claim.
         if len(self._losses) < _LOSSES_NEEDED:
             most = _FIRST_LOSS

@@ -100,7 +100,8 @@ def address_of(text: str) -> Address | None:
 def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stderr)) -> Path:
     """Return the path of the local copy of an address, downloading what is missing or has changed.
 
-    Takes a lock for the address, so that processes wait for each other. A kill loses nothing that was downloaded.
+    Takes a lock for the address, so that processes wait for each other. After a kill, unfinished files are resumed, and
+    only finished ones that were not noted yet are downloaded again.
 
     Args:
         address: The address.

@@ -139,7 +139,7 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     version: Int
     base_version: Int
     staleness: Int
-    """Number of other updates applied between its base version and itself."""
+    """Number of versions between its base and the weights that it was applied to."""
     weight: float
     """The weight that the rule gave to the client's weights, 1 − α."""
     samples: Int

@@ -150,7 +150,7 @@ class KeptState(Generic[F]):
 
 
 def kept_history(journal: Journal) -> KeptState[JobHistory]:
-    """Return the history of a job as last stored in its journal; `advance` applies the events since.
+    """Return the history of a job as it was last stored; `advance` applies the events since.
 
     Raises:
         JournalError: The journal cannot be read.

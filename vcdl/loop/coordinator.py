@@ -93,8 +93,8 @@ class Coordinator:
     def actions(self, now_s: float, target_open_workunits: int) -> list[Action]:
         """Return the actions to take now.
 
-        Carry them out in order, apply their events, and call this again until the list is empty. Validations come
-        before the end of their epoch, so that a reader of a closed epoch knows which of its versions are evaluated.
+        Carry them out, apply their events, and call this again until the list is empty. Validations come before the
+        end of their epoch, so that a reader of a closed epoch knows which of its versions are evaluated.
 
         Args:
             now_s: The journal's time, in seconds.

@@ -76,7 +76,9 @@ class Grid(ABC):
         """Cancel workunits whose results are no longer wanted; a result may still arrive."""
 
     def refresh(self) -> None:
-        """Do work of the grid that has become due. It is called at the start of each step and after each action.
+        """Update the demand of clients, and do work of the grid that has become due.
+
+        It is called in each step before the actions are decided, and after each round of actions.
 
         Raises:
             GridError: The grid cannot be reached.
@@ -95,7 +97,7 @@ class Grid(ABC):
         return None
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Send subtasks that take unusually long (vcdl.loop.lateness) to a second client, too.
+        """Give subtasks that take unusually long (vcdl.loop.lateness) to further clients, too.
 
         Args:
             queue_empty: Whether no other subtask waits for a client, so that more subtasks count as late.
@@ -168,7 +170,7 @@ class DrivenGrid(Grid, Results):
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
         """Return those of the given workunits whose upload has left the folder from which parameter servers claim.
 
-        Such an upload was applied and recorded, or a user deleted it. If the run's own process claims uploads, none is
+        Such an upload was applied and recorded, or it was deleted. If the run's own process claims uploads, none is
         returned.
         """
         return set()

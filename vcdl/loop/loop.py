@@ -208,7 +208,10 @@ class Loop:
             drop_weights(self._store, self.snapshots, self.coordinator.history.stop)
 
     def abandon_weights(self) -> None:
-        """Remove the weights from the store, whether or not the job is over; do nothing if the store is unreachable."""
+        """Remove the weights from the store of a run that will not be resumed, whether or not its job is over.
+
+        Do nothing if the store is unreachable.
+        """
         with suppress(StoreError):  # an unreachable server keeps them: that costs it room, and no run a result
             self._store.drop()
 

@@ -29,8 +29,8 @@ class Following:
     validate_every: int
     """Versions between two evaluations. With EVERY_EPOCH only the end of each epoch is evaluated."""
     tries: int
-    """Number of failures at one subtask that ends the job (`grid > tries`). If hosts are distinguished, repeated
-    failures of one host count once."""
+    """Number of failures at one subtask that ends the job, or after which the server trains the subtask itself (`grid >
+    tries`). If hosts are distinguished, repeated failures of one host count once."""
     needs_bases: bool = False
     """Whether the weights that a client started from are needed to apply its update again (by the rule or the
     codec)."""

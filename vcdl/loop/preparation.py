@@ -39,7 +39,7 @@ def _any_room(_: float) -> None:
 def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Callable[[float], None] = _any_room) -> Run:
     """Create the files, store and journal that a job needs before its first subtask, or open them if they exist.
 
-    Reading the data, building the model and cutting shards may take hours.
+    Reading the data, building the model and cutting shards may take long.
 
     Args:
         folder: The run's folder.

@@ -134,7 +134,7 @@ def _epochs_s(work: Work, hosts: Sequence[HostType]) -> float:
         ends_s = []
         for factor in rng.uniform(1.0 - _SPREAD, 1.0 + _SPREAD, work.shards).tolist():
             free_s, slot = heapq.heappop(free)
-            # A subtask ends no earlier than the close of the epoch before last: `rolling` runs at most one epoch ahead.
+            # A subtask begins no earlier than the epoch before last is closed: `rolling` is at most one epoch ahead.
             ends_s.append(max(free_s, closed_s[-2]) + factor * cycles_s[slot])
             heapq.heappush(free, (ends_s[-1], slot))
         closed_s.append(max(closed_s[-1], *ends_s))

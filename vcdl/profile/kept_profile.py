@@ -6,7 +6,7 @@ from vcdl.profile.stages import RunProfile
 
 
 def kept_profile(journal: Journal) -> KeptState[RunProfile]:
-    """Return the profile of a run as last stored in its journal; `advance` applies the events since.
+    """Return the profile of a run as it was last stored; `advance` applies the events since.
 
     Raises:
         JournalError: The journal cannot be read.

@@ -70,8 +70,7 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
     trained = subtasks * busy_s / at_work_s if at_work_s > 0 else 1.0
     slots = max(1.0, min(at_once, math.ceil(trained - _HALF_FREE)))
     # A slot also waits between two subtasks, until the client notices the end and starts the next process. If a host
-    # has no more subtasks than slots, the slot also waits until the last one is applied; the model counts that
-    # elsewhere.
+    # has no more subtasks than slots, the slot also waits until the last one is applied.
     waits_s = sums.mean_s(AWAY, SERVER, FOLD) if at_once <= slots else 0.0
     between_s = max(0.0, slots * at_work_s / subtasks - busy_s - waits_s)
     return HostType(

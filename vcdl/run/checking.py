@@ -84,7 +84,7 @@ class Checked:
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     """Make the checks that a run makes before its first subtask, and return what they found.
 
-    The data is read and the model is built, which may take minutes. Code of the job is tried out.
+    The data is read, the model is built, and the first steps are tried out, which runs the job's own code.
 
     Args:
         job_file: The job file.

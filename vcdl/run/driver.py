@@ -39,7 +39,7 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
     The caller holds the folder's RunLock.
 
     Returns:
-        None if the run was asked to pause; the journal then contains the pause.
+        None if the run was interrupted or asked to pause; the journal then contains the pause.
 
     Raises:
         VcdlError: The run cannot continue.

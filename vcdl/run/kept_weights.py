@@ -60,7 +60,7 @@ class Snapshots:
         self._whole[version] = _identity(self.folder.snapshot(version))
 
     def has(self, version: int) -> bool:
-        """Return whether a version has an undamaged snapshot. Each file is read as a whole once per process.
+        """Return whether a version has an undamaged snapshot. This object reads each file once, before its first use.
 
         Raises:
             FileUnavailable: It cannot be read now.

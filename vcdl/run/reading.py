@@ -63,7 +63,7 @@ def is_finished(folder: RunFolder) -> bool:
 def read_report(folder: RunFolder) -> Report:
     """Return the report of a run up to its last event, whether or not it is running; empty without a journal.
 
-    No event is changed, but the computed state may be stored in the journal for the next reader.
+    The journal is not changed; the computed state may be stored in a file next to it for the next reader.
 
     Raises:
         JournalError: The journal cannot be read.

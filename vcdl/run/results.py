@@ -205,7 +205,8 @@ def export_preset(folder: RunFolder, output: Path, choose: Callable[[RunFolder],
 def _write_model(run: Run, model: Any, output: Path) -> None:
     """Write a model or its weights in the format that the name of `output` ends with, as in `export_model`.
 
-    Matrices of LoRA are merged into the weights. A `.keras` file gets a side file with the names of its classes.
+    Matrices of LoRA are merged into the weights, except for `.npz`. A `.keras` file gets a side file with the names of
+    its classes.
     """
     from vcdl.client.compile import compile_model
     from vcdl.client.model import thaw_as_loaded
@@ -254,11 +255,13 @@ def compare_export(folder: RunFolder, report: Report, *, on_all: bool = False) -
     Args:
         folder: The run's folder.
         report: Its report.
-        on_all: Whether to score all samples and not only the first _MOST_SAMPLES.
+        on_all: Whether to score all samples and not only the first _MOST_SAMPLES, so that the evaluator's score is the
+            one in the journal.
 
     Returns:
-        Both losses. None while the last weights are not evaluated, and for a model class with training steps of its
-        own: the exported model, which rescales its input, does not call these steps, and they may draw random numbers.
+        Both losses. None while the last weights are not evaluated, and for a model class with training and test steps
+        of its own: the exported model, which rescales its input, does not call these steps, and they may draw random
+        numbers.
 
     Raises:
         RunFolderError, ModelError, DataError, FileUnavailable: Some file of the run is gone or damaged.

@@ -33,7 +33,7 @@ from vcdl.wire.workunit import Training, Transport, WorkunitName
 
 @dataclass(frozen=True)
 class Run:
-    """A job that is prepared for training, with everything that follows from its folder. Opening it changes nothing.
+    """A job that is prepared for training, with everything that follows from its folder.
 
     Store and journal are opened by `store` and `journal`; the caller closes them.
     """

@@ -57,7 +57,7 @@ class Clients:
         )
 
     def host(self, client: int) -> str:
-        """Return the name of a client's host, as the journal gets it."""
+        """Return the name of a client's host for its next subtask, as the journal gets it."""
         return f"client-{client:02d}"
 
     def here_from(self, client: int, time_s: float) -> float:
@@ -202,7 +202,7 @@ def _normalise(speeds: list[float]) -> list[float]:
 
 
 def _speeds(fleet: ClientFleet) -> list[float]:
-    """Return each client's speed: at equal ratios, 1 on average, in a random order."""
+    """Return each client's speed: at equal ratios, 1 on average, in a random order, so that numbers reveal no speed."""
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
     speeds = fleet.speed_ratio**exponents
     order = np.random.default_rng([fleet.seed, _SPEED]).permutation(fleet.clients)

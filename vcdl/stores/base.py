@@ -33,7 +33,7 @@ class Applied:
     version: int
     """The version that this update made."""
     staleness: int
-    """Number of updates between the version that the client started from and this one."""
+    """Number of versions between the one that the client started from and the weights that it was applied to."""
     weight: float
     """The weight that the rule gave to the client's weights."""
     trust: float = 1.0

@@ -55,8 +55,8 @@ def fresh_name() -> str:
 class ServerStore(WeightStore):
     """A weight store on a server that other processes use as well; one object belongs to one thread.
 
-    A write replaces head, chunks and records together, and only if the head is still the one that was read. `strong`
-    servers additionally take turns, so that none works for nothing.
+    A write replaces head, chunks and records together, and only if the head is still the one that was read; an eventual
+    store also overwrites a newer one. `strong` servers additionally take turns, so that none works for nothing.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
-        """Wait for this process's turn to write, and yield the head; others wait for theirs until the block's end."""
+        """Wait for this process's turn, and yield the head; other `strong` servers wait until the block's end."""
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:

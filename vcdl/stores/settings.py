@@ -146,7 +146,7 @@ class StoreSettings:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the weights are in a folder of this machine. Such a store needs no uploads to be restored from."""
+        """Whether the weights are in a folder of this machine, which is lost only with the disk."""
         return self.service == FILE.scheme
 
     @property

@@ -227,7 +227,7 @@ class CollapseWatch:
         return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
-        """Return the version to roll back to: the last end of an epoch that fell by less than half of a bad score.
+        """Return the version to roll back to: the last epoch end that fell by less than half of what is bad.
 
         If an earlier rollback did not give good weights, or two rollbacks were followed by a collapse, return the end
         before it.

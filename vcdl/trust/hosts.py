@@ -193,7 +193,7 @@ class HostHistory:
         return 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
-        """Return for how many seconds a host has had a workunit, or None if it got it before the run was last paused.
+        """Return for how many seconds a host has had a workunit, or None if it got it in an earlier session of the run.
 
         A host may upload before the journal records that it got the workunit: then the answer is 0.
         """
@@ -255,7 +255,7 @@ class HostHistory:
 
     @property
     def sleepers(self) -> int:
-        """The number of hosts that were convicted although an earlier upload agreed; more verification is then due."""
+        """The number of hosts convicted although an upload had agreed. Others may do so too, so more is verified."""
         return sum(record.suspected > 0 and record.verified > 0 for record in self.hosts.values())
 
     @property
@@ -277,7 +277,10 @@ class HostHistory:
         return sum(map(self.is_proven, self.hosts))
 
     def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:
-        """Return the event that convicts a host: its unverified uploads of enough weight are removed, all reissued."""
+        """Return the event that convicts a host: its unverified uploads of enough weight are removed.
+
+        The subtasks of all its unverified uploads are reissued, except where its upload was only a part.
+        """
         versions = tuple(one.version for one in host.unverified if one.weight >= _TAKEN_BACK)
         again = tuple(one.workunit for one in host.unverified if not one.is_part)
         return HostConvicted(host.name, workunit, versions, again, for_good=host.suspected > 0)
@@ -359,7 +362,7 @@ class HostHistory:
         self._forget(event.workunit)
 
     def _drop(self, event: RolledBack) -> None:
-        """Forget uploads of all hosts that a rollback dropped: their subtasks are reissued, so nothing is to verify."""
+        """Forget uploads, of any host, that were dropped together with a convicted host's; they are reissued."""
         for host in self.hosts.values():
             host.unverified = deque((one for one in host.unverified if one.version not in event.dropped), KEPT_OF_ONE)
 

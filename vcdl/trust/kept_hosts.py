@@ -23,7 +23,7 @@ def hosts_of(journal: Journal, *, without: int | None = None) -> KeptState[HostH
 
 
 def load_host_history(journal: Journal) -> KeptState[HostHistory]:
-    """Return the history of a job's hosts as last stored in its journal; `advance` applies the events since.
+    """Return the history of a job's hosts as it was last stored; `advance` applies the events since.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -34,7 +34,7 @@ def load_host_history(journal: Journal) -> KeptState[HostHistory]:
 def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
     """Return the history of a job's hosts for displays, without the long lists of unverified uploads.
 
-    If the journal is long and no history is stored yet, one with all lists is computed and stored in the journal first.
+    If the journal is long and no history is stored yet, one with all lists is computed and stored first.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -50,7 +50,7 @@ def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
 def read_hosts(folder: RunFolder) -> HostHistory:
     """Return the history of a run's hosts up to its last event; empty if the run has no journal.
 
-    The run may be running. Events are not changed, but the history is stored in the journal for later readers.
+    The run may be running. Its journal is not changed; the history may be stored in a file next to it, for later reads.
 
     Raises:
         JournalError: The journal cannot be read.

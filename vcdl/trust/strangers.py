@@ -92,8 +92,8 @@ class Strangers:
         """Return whether a suspicious upload gets a small weight instead of being refused.
 
         This applies to a host with a verified upload, since the server soon retrains this one, too. From the third
-        attempt on, it also applies to every host that is not new: a shard on which all honest steps look suspicious
-        must be completed, too.
+        attempt on, it also applies to every host that is no longer judged as one of the newcomers: a shard on which
+        all honest steps look suspicious must be completed, too.
         """
         return self._history.is_proven(host) or (attempt >= _REFUSED_AT_MOST and self._history.is_known(host))
 

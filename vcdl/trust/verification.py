@@ -204,7 +204,7 @@ class Verification:
         self._is_low, self._best = is_low, max(self._best, score)
 
     def next_events(self) -> list[Event]:
-        """Record what is due, or train for a time slice; return the events to record, which may be none.
+        """Return the events to record that are due. If none is, train for a time slice, and return what follows.
 
         Raises:
             Unavailable: A resource is missing now; call again.
@@ -410,7 +410,7 @@ def _agreement(update: UpdateApplied) -> float:
 
 
 def _at_other_rate(of: Staged) -> Staged:
-    """Return a subtask with a learning rate larger by the factor _OTHER_RATE, a change as small as rounding."""
+    """Return a subtask with a learning rate larger by the factor _OTHER_RATE, which does as much as rounding."""
     training = of.workunit.training
     changed = replace(training, learning_rate=training.learning_rate * _OTHER_RATE)
     return replace(of, workunit=replace(of.workunit, training=changed))

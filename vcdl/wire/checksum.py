@@ -47,7 +47,7 @@ def checksum_of(vector: Numbers, begin: int = 0) -> str:
 
 def checksum_in(header: str) -> str:
     """Return the checksum in a file's header; "" for a file without one, such as an upload or a file of format 1."""
-    # Search before parsing, because that is faster, and most headers of uploads have no checksum.
+    # Search before parsing, because that is faster, and an upload's header has no checksum.
     if f'"{_KEY}"' not in header:
         return ""
     try:

@@ -22,9 +22,10 @@ FROZEN_FILE = "frozen.h5"
 OUTPUT_FILE = "update.h5"
 
 STAGES = ("host", "start", "build", "prepare", "first", "paused", "checkpoint", "write")
-"""Stages of a subtask that only its client can time (vcdl.profile). In order of time: until the process starts, until
-Keras is imported, until the model is built, until the inputs are read, the first batch (with compilation). Then: time
-suspended or throttled, writing checkpoints, and fetching the weights from the device and writing them."""
+"""Stages of a subtask that only its client can time (vcdl.profile). In order of time, after its files have arrived:
+until the process starts, until Keras is imported, until the model is built, until the inputs are read, the first batch
+(with compilation). Then: time suspended or throttled, writing checkpoints, and fetching the weights from the device.
+"""
 # Most levels of lists and objects in arguments: more than any part of Keras has, and few enough for safe recursion.
 _DEEPEST = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
