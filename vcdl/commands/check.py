@@ -21,7 +21,7 @@ Examples:
 
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Check job file, data, model and store as a run would, and print what was found; nothing is trained or written.
+    """Check job file, data, model and store, and try the first training steps, as a run would; no run is created.
 
     With `as_json` a failed check prints its error as JSON, too, before it is raised.
 

@@ -22,7 +22,7 @@ _MOST_LAYERS = 30
 
 
 def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
-    """Print what is known of a job without reading its samples: model, shards, files that travel, and settings.
+    """Print what is known of a job before any training: model, shards, files that travel, and settings.
 
     Raises:
         JobError, DataError, ModelError: The job cannot be described.

@@ -58,8 +58,8 @@ class ServiceOrder:
 def serve(order: ServiceOrder) -> ExitCode:
     """Serve the runs of a folder until Ctrl-C or SIGTERM.
 
-    Before it answers requests, this starts accepted jobs that had not started, resumes submitted jobs whose process
-    died, and starts the watch that sends alerts.
+    Before it answers requests, this starts accepted jobs that had not started and, if the order has a way to send
+    alerts, the watch that sends them. A thread resumes submitted jobs whose process died.
 
     Raises:
         RunFolderError: The folder of runs cannot be used.

@@ -175,7 +175,7 @@ def planned_settings(file: Path) -> list[str]:
         file: The JSON output of `vcdl plan --fleet`.
 
     Raises:
-        FleetError: The file is no plan, or the plan recommends no instances of a fleet.
+        FleetError: The file cannot be read or is no plan, or the plan recommends no instances of a fleet.
     """
     again = "`vcdl plan JOB.yaml RUN --fleet fleet.yaml --json > plan.json` makes one"
     try:

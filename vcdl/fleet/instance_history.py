@@ -96,7 +96,7 @@ class FleetHistory:
         return known is None or (known.ending is Ending.UNKNOWN and row.ending is not Ending.UNKNOWN)
 
     def not_missed(self) -> list[LaunchedRow]:
-        """Return the launches of instances that have not ended and were in the cloud's last answer, sorted by id."""
+        """Return the launches, by id, of instances that have not ended and are not missing from the last answer."""
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
     def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:

@@ -1,6 +1,6 @@
 """Track the cost of a fleet: record it in the ledger, fetch current prices, and compute what the budget still pays for.
 
-Where a price or an end is uncertain, the more expensive case is assumed, so that a budget is never overspent.
+Where a known price or an end is uncertain, the more expensive case is assumed, so as not to overspend a budget.
 """
 
 import math

@@ -85,7 +85,7 @@ class Fleet:
             gcp_project: Id of the GCP project, or None for a fleet on AWS or to read it from the file.
 
         Raises:
-            JobError: The name cannot be found, or neither can a GCP fleet's project.
+            JobError: The file is faulty, and the name, or the project of a fleet on GCP, cannot be found in it.
         """
         said = {"name": name, "gcp_project": gcp_project}
         try:

@@ -59,7 +59,8 @@ class PoolGrid(FolderGrid):
     """Trains the workunits of a run on pilots, which may join and leave at any moment. Not thread-safe.
 
     Call `start` first, then `wait` again and again: only there heartbeats are read and sent, results collected and
-    tasks given out. After `close`, or a kill, pilots finish their tasks and wait for the next process of the run.
+    tasks given out. After a kill, or `close` of an unfinished job, pilots finish their tasks and
+    wait for the next process of the run.
     """
 
     def __init__(self, folder: RunFolder, job: Job, clock: Callable[[], float] = time.monotonic) -> None:

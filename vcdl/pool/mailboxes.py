@@ -132,7 +132,7 @@ def host_of(pilot: str) -> str:
 
 
 def mark_of(key: str) -> str:
-    """Return the mark of a machine, by which its pilots' names end: the beginning of its secret key's SHA-256.
+    """Return the mark of a machine, which its pilots' names contain: the beginning of its secret key's SHA-256.
 
     The mark does not reveal the key, and it is infeasible to find another key with the same mark.
     """

@@ -24,7 +24,7 @@ from vcdl.remote.service_client import ServiceClient, ServiceRefuses
 _PIECE_BYTES = 1 << 20
 """Bytes of a piece of an update: the service accepts no larger body of a request (vcdl.web.guard)."""
 _SEND_S = 5.0
-"""Seconds after which a call stops to send pieces of an update, because the pilot must send a heartbeat."""
+"""Seconds after which a call stops sending pieces of an update, because the pilot must send a heartbeat."""
 
 
 class ServiceAway(OSError):

@@ -138,7 +138,7 @@ class Pages:
 
         Args:
             view: The job.
-            is_public: Render the page for visitors, who see neither hosts' names nor settings, files and the feed.
+            is_public: Render the page for visitors, who see no names of hosts, no settings, no files and no feed.
             by_epoch: Draw the curves over epochs rather than over time.
 
         Raises:

@@ -93,7 +93,7 @@ class JobView:
             if signature != self._signature:
                 # The first entry is the job file's: `vcdl set` has changed it.
                 if self._signature is None or signature[0] != self._signature[0]:
-                    self._job = None  # read again only when it is needed, which takes longer than all other steps
+                    self._job = None  # read again only when needed: reading it takes longer than looking
                 self._look()
                 # Keep the signature of the files as they were before they were read: if they were written meanwhile,
                 # the next call notices and reads them again. Set it last: if reading raises, it is repeated.

@@ -1,6 +1,7 @@
 """Connect the parts of the service, and check what a caller may do with a job before doing it.
 
-Every change that a caller requests is recorded in the audit log, refusals included.
+Submissions, and actions that change a job or ban a host, are recorded in the audit log (`_submit`, `_record_action`),
+those that fail or that the caller may not perform included.
 """
 
 import asyncio

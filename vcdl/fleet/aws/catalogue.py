@@ -47,7 +47,7 @@ class Catalogue:
         return _find_image(self._region, self._settings.image_in(self._region.name))
 
     def forget_image(self) -> None:
-        """Forget the image, so that the next launch queries it again: its owner may have replaced this one."""
+        """Forget the image, so that the next launch queries the newest one: its owner may have withdrawn this one."""
         self.__dict__.pop("image", None)
 
     def pools(self) -> Mapping[Pool, InstanceType]:

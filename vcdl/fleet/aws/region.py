@@ -59,7 +59,8 @@ _BATCH = 100
 class AwsRegion:
     """An AWS service in one region, whose calls are named as in boto3.
 
-    boto3 itself repeats calls after throttling and temporary faults, so a CloudRefusal means that this did not help.
+    boto3 itself repeats calls after throttling and temporary faults, so each call must be harmless when it is repeated.
+    Calls raise CloudRefusal.
     """
 
     def __init__(self, session: Any, name: str, service: str = "ec2") -> None:

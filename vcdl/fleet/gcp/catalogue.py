@@ -49,7 +49,7 @@ class MachineName:
 
     @property
     def boot_disk_type(self) -> str:
-        """Type of this machine's boot disk: `pd-balanced`, or `hyperdisk-balanced` if its series requires that."""
+        """Type of the boot disk, the cheapest that is not slow: `pd-balanced`, or `hyperdisk-balanced` if needed."""
         return "hyperdisk-balanced" if self.machine.split("-")[0] in _ONLY_HYPERDISK else "pd-balanced"
 
 

@@ -214,8 +214,8 @@ class BulkLaunch:
         flexible = {"instance_selections": {"any": {"machine_types": [name.machine for name in names]}}}
         if len(names) == 1:
             properties["machine_type"] = names[0].machine
-        # Deny the region's other zones, since zones that are not mentioned are allowed. ANY spreads the machines over
-        # zones with capacity; the default would be one zone for all.
+        # Deny the region's other zones, since zones that are not mentioned are allowed. ANY takes machines from
+        # any zones with capacity; the default would be one zone for all.
         zones = {f"zones/{zone}": {"preference": "DENY"} for zone in self.catalogue.zones(group.region)}
         zones |= {f"zones/{zone}": {"preference": "ALLOW"} for zone in group.zones}
         return {
