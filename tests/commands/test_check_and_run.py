@@ -206,7 +206,7 @@ CASES: dict[str, Case] = {
     ),
     "a sparse matrix": Case("x_train=matrix.toarray()", {"indptr": np.ones(2), "data": np.ones(3)}),
     "one flag": Case("(samples, labels)", x(), "task: multi_label"),
-    "names for other flags": Case("gives another number", labels(TOKENS > 4), "task: multi_label, classes: [a, b]"),
+    "names for other flags": Case("data > classes says 2", labels(TOKENS > 4), "task: multi_label, classes: [a, b]"),
     "nothing but padding": Case(
         "nothing to learn", x(x_train=TOKENS, y_train=TOKENS * 0), "task: sequence, mask: 0", model=EMBEDDING
     ),
