@@ -69,13 +69,13 @@ class RemoteRun:
         return self
 
     def stop(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Pause the run, wait until it has paused, and return the run itself. A run that has ended is left as it is.
+        """Pause the run, wait until it has paused, and return the run itself.
 
         Args:
             timeout_s: Most seconds to wait.
 
         Raises:
-            VcdlError: That takes longer than `timeout_s`.
+            VcdlError: That takes longer than `timeout_s`, or the run is not running.
         """
         end_s = time.monotonic() + timeout_s
         while self.status == "beginning":
@@ -139,7 +139,7 @@ class RemoteService:
         self._client = ServiceClient(connection_of(name))
 
     def submit(self, job_file: str | Path, *settings: str, key: str = "") -> RemoteRun:
-        """Send a job and its files to the service, which starts to train it; return the run without waiting.
+        """Send a job and its files to the service; return the run once the service has accepted it.
 
         Args:
             job_file: The job.

@@ -86,7 +86,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: Path, workunit: Workunit, like: TrainerState) -> Self | None:
-        """Read the checkpoint of this workunit; return None, with a warning in the log, if it cannot be used.
+        """Read the checkpoint of this workunit; return None if there is none, or, with a warning, if it is unusable.
 
         Args:
             folder: The workunit's folder.

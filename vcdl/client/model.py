@@ -54,9 +54,8 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     Args:
         model_json: Text that `to_json()` wrote, with the job's own code if it has any.
         frozen: Weights that no training changes, shape (m,), or None for fresh ones.
-        draws_weights: Initialise weights at random. Otherwise all of them are zeros, and the initializers are replaced
-            in
-            the model's configuration as well.
+        draws_weights: Initialise weights at random. Otherwise those with a random initializer are zeros, and the
+            initializer is replaced in the model's configuration as well.
 
     Raises:
         ModelError: The text describes no model, or one that is not safe to load.

@@ -74,7 +74,7 @@ class SharedMoments:
             begin += size
             if _name(variable) == _COUNT:
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
-                value -= value % self._batches_a_step  # a started step is lost: its gradients
+                value -= value % self._batches_a_step  # a step started elsewhere: its gradients were not sent
                 self._before = int(value) // self._batches_a_step
             elif _name(variable).endswith(SECOND_MOMENTS):
                 # Rounding and averaging may leave a second moment slightly negative, and a step divides by its root.

@@ -61,7 +61,7 @@ def load_dataset(data: "DataSettings", seed: int) -> Dataset:
 def facts_of(data: "DataSettings") -> Facts:
     """Return the shapes and counts of the data set that `load_dataset` would return.
 
-    Samples of an `.npz` file are not read for that; other sources are.
+    Only a source of `data > from` is read for that, unless its survey is cached; of an `.npz` file only the labels.
 
     Raises:
         DataError: The data cannot be used for the job.

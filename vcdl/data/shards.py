@@ -159,7 +159,7 @@ def _link_shards(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardF
                 # Remove a file of an interrupted attempt, because hardlink_to does not replace it.
                 place.unlink(missing_ok=True)
                 place.hardlink_to(path)
-            # Write the manifest after its files: a folder whose linking was interrupted has none, and is cut again.
+            # Write the manifest after its files: a folder whose linking was interrupted has none and counts as not cut.
             with atomic_write(folder / MANIFEST) as temporary:
                 temporary.write_bytes(manifest.read_bytes())
         except OSError:  # another disk, or a file system without links: it is cut here

@@ -18,8 +18,7 @@ def read_code(folder: Path) -> OwnCode:
 
     Raises:
         ModelError: A file cannot be read; there are none, too many or too large ones; or one has the name of a module
-            of
-            Python.
+            of Python.
     """
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
@@ -64,7 +63,7 @@ def check_arguments(model: Any, code: OwnCode) -> None:
         code: The Python files that are sent with it; other classes are not checked.
 
     Raises:
-        ModelError: A class has arguments in `__init__`, and no `get_config` that returns them.
+        ModelError: A class has arguments in `__init__`, and no `get_config` of its own.
     """
     import keras
 

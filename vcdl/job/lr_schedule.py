@@ -30,7 +30,7 @@ RateShape = Literal["constant", "linear", "cosine", "quadratic"]
 USUAL_BOOST = 3.0
 """The highest factor by which a short job's rate is raised where nothing was tried (docs/decisions/019)."""
 LONG_STEPS = 7500
-"""Sequential optimizer steps of a job at one slot from which on its rate is not raised (docs/decisions/019)."""
+"""Sequential optimizer steps from which on a job counts as long and its rate is not raised (docs/decisions/019)."""
 MOST_BOOST = 16.0
 """The highest factor that a trial tries: at twice as much some jobs collapse (docs/decisions/101)."""
 _FORECAST_DAMPING = 0.15

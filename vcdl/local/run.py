@@ -112,7 +112,7 @@ class _DrivenRun:
         self._stop_request = folder.stop_request
         self._interrupted: str | None = None
         self._is_trained = False
-        """Whether no workunit is open, so that only evaluations are left and a dying evaluator ends the run."""
+        """Whether only evaluations are left, so that an evaluator that keeps dying ends the run."""
         self._evaluator = ChildProcess("vcdl.local.evaluator", folder)
         closing.callback(self._evaluator.close)
         self._servers = ServerPool(folder, loop.run.job.grid.servers)

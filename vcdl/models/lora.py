@@ -23,7 +23,7 @@ _KERNELS = ("_kernel", "_embeddings")
 
 
 def enable_lora(model: Any, settings: "LoraSettings") -> None:
-    """Add low-rank matrices to the layers that the settings name, and train only these in them. Raises ModelError.
+    """Add low-rank matrices to the named layers, and train those layers without their kernels. Raises ModelError.
 
     In a layer that is frozen as a whole, such as attention, only the parts that get matrices are trained. Without
     patterns, layers that are trained already keep their kernels, which matrices would freeze.

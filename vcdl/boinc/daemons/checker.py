@@ -73,7 +73,7 @@ def connect(project: BoincProject) -> socket.socket:
 class Checkers:
     """Owns the checker's socket, and runs the processes that answer at it.
 
-    `close` waits until each process has finished the upload that it is checking.
+    `close` lets each process finish the upload that it is checking, for at most _ENDS_WITHIN_S seconds.
     """
 
     def __init__(self, project: BoincProject) -> None:

@@ -50,8 +50,8 @@ class Evaluation:
         if self._evaluator.run_has_finished:
             report = leave_results(run.folder, run.name, RunObserver())
             if report.stop is not None:
-                # Delete the weights last: summary.json, which is written last, ends the job. A daemon that is killed
-                # before it starts over, and still finds the weights.
+                # Delete the weights after the results: summary.json, which is written last, ends the job. A daemon
+                # that is killed before that starts over, and still finds the weights.
                 self._drop_weights(report.stop)
             _log.info("%s: finished; its results are in %s", run.name, run.folder.path)
             return True

@@ -61,7 +61,7 @@ def refusal(why: str) -> Verdict:
 
 
 def validate(runs: OpenedRuns, file: Path) -> Verdict:
-    """Check an upload and return the verdict; a refused upload is deleted and recorded in the journal.
+    """Check an upload and return the verdict; a refused one is deleted, and recorded if its job is known.
 
     Raises:
         VcdlError, OSError: This machine cannot check the upload, which is no reason to refuse it.

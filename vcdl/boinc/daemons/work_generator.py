@@ -101,7 +101,7 @@ class Generation:
         self._is_cleared = False
 
     def run_once(self) -> bool:
-        """Run one round of the job's loop, and return whether it created work.
+        """Run one round of the job's loop, and return whether anything new happened.
 
         Raises:
             VcdlError: The job cannot continue now.

@@ -24,8 +24,8 @@ def check_secret_files(installation: Installation) -> Iterator[Finding]:
     files[WeightsKey.file(installation.path)] = "whoever has it can give clients other weights to start from"
     is_well = True
     key = installation.config.key_dir / "code_sign_private"
-    # Close only the code signing key to the group: the web server's user is in the project's group and needs the other
-    # files.
+    # Only the code signing key must be closed to the group too: the web server's user, who is in the project's group,
+    # needs the others to sign and to verify.
     if key.is_file() and key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         is_well = False
         who = "every user" if key.stat().st_mode & stat.S_IROTH else "the group, and so the web server,"

@@ -72,7 +72,7 @@ def check_upload_folders(installation: Installation) -> Iterator[Finding]:
 def _find_unwritable(folders: Sequence[Path]) -> Sequence[Path]:
     """Return the folders of the project's user in which the web server's user cannot write.
 
-    None is returned unless other folders show which user the web server has.
+    The result is empty unless other folders show which user the web server has.
     """
     found = {folder: folder.stat() for folder in folders}
     # The web server created the folders of another user, which shows its user.

@@ -81,8 +81,8 @@ class BoincResults(Results):
         self._folder = folder
         self._job = folder.path.name
         self.at_most = at_most
-        """Outcomes of the workunits that were claimed in this turn, or in the last one, by name."""
         self._claimed: dict[str, Outcome] = {}
+        """Outcomes of the workunits that were claimed in this turn, or in the last one, by name."""
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -256,7 +256,7 @@ def host_of(database: BoincDatabase, result: str) -> int | None:
 
 
 def mark_lost(database: BoincDatabase, result: str) -> None:
-    """Mark a result whose file never arrived, so that the loss counts against its host only if other files arrived.
+    """Mark a result whose file never arrived: that counts against its host only if other hosts' files arrived.
 
     Raises:
         GridError: The database cannot be used.

@@ -25,8 +25,8 @@ _MAX_NBYTES = "@max_nbytes@"
 class Staging:
     """Stages and removes the files of one job, under the project's lock.
 
-    A file is listed in the job's manifest before it is staged and until after it is removed, so that a kill leaves no
-    unlisted file. All calls may raise GridError, and may be repeated.
+    Model, weights and shards are listed in the job's manifest before they are staged and until after they are removed,
+    so that a kill leaves none of them unlisted. All calls may raise GridError, and may be repeated.
     """
 
     def __init__(self, project: BoincProject, settings: WorkSettings) -> None:
@@ -70,7 +70,7 @@ class Staging:
         return inputs
 
     def tell_share(self) -> None:
-        """Write the job's share into its manifest, which other jobs read: it may have changed since then."""
+        """Write the job's share into its manifest, which other jobs read: it may have changed since `stage`."""
         with self._manifests.locked():
             found = self._manifests.read(self._settings.job)
             # Without a manifest nothing is staged, and `stage` writes the share with the first files.

@@ -35,7 +35,7 @@ class XmlDocument:
         except (expat.ExpatError, etree.XMLSyntaxError) as error:
             raise GridError(f"{path} is not well-formed XML: {error}; fix it there and run this again") from None
         self._encoding: str = self.root.getroottree().docinfo.encoding or "UTF-8"
-        # lxml does not distinguish `<a/>` from `<a></a>`, as BOINC does. expat's positions in the text tell which it
+        # lxml does not distinguish `<a/>` from `<a></a>`, but BOINC does. expat's positions in the text tell which it
         # was.
         for element, has_own in zip(self.root.iter(etree.Element), has_end_tag, strict=True):
             if has_own and not len(element) and element.text is None:

@@ -149,8 +149,8 @@ def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, l
     python = scratch / PYTHON
     with (
         python.open("wb") as file,
-        # Store no name and no time in the header: the archive's name is a hash of its bytes, and hosts would fetch it
-        # again.
+        # Store no name and no time in the header: the archive's name is a hash of its bytes, and hosts fetch it again
+        # when they differ.
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):

@@ -107,7 +107,7 @@ def switch_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 
 def _folder(source: str) -> Path:
-    """Return the folder in /opt for a source, always the same, so that a killed upgrade continues where it was."""
+    """Return the folder in /opt for an unchanged source, so that a killed upgrade continues where it was."""
     path = Path(source)
     stamp = int(path.stat().st_mtime) if path.exists() else 0
     name = path.name.removesuffix(".whl").split("-py3")[0]
