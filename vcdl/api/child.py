@@ -68,8 +68,8 @@ class _Parent:
             message: The message; its keys say what it is, such as `phase` or `error`.
         """
         line = json.dumps(message).encode() + b"\n"
-        # Only an error and the message of the start wait for their reader: a program that is suspended in a debugger must
-        # not hold the run up (decision 033).
+        # Only an error and the message of the start wait for their reader: a program that is suspended in a debugger
+        # must not hold the run up (decision 033).
         os.set_blocking(self._descriptor, wait)
         with contextlib.suppress(OSError):
             while line:
