@@ -130,9 +130,10 @@ class RemoteRun:
 
 
 class RemoteService:
-    """A service that `vcdl login` knows by name.
+    """Client of a VCDL service: submits jobs to it and returns their runs.
 
-    Every call raises VcdlError if the service cannot be reached or refuses the request.
+    Create it with `connect(name)`, after `vcdl login` has stored the service under that name. Every method raises
+    VcdlError if the service cannot be reached or refuses the request.
     """
 
     def __init__(self, name: str) -> None:

@@ -217,9 +217,14 @@ def make_metrics(metrics: Sequence[Named], loss: Any) -> list[Any]:
 
 
 def _complete(metric: Any, loss: Any) -> Any:
-    """Replace a name such as `accuracy` by a Keras metric that fits the loss; return any other metric unchanged.
+    """Resolve a metric's short name if Keras cannot, or might choose the wrong class.
 
-    Keras would choose by the shapes, which may be wrong for a binary loss.
+    `crossentropy` and `perplexity` become metrics with the loss's settings. `accuracy` becomes BinaryAccuracy if the
+    loss is binary, because Keras would choose by the shapes, which may be wrong. With any other loss `accuracy` stays a
+    string, which Keras resolves. Metric objects are returned unchanged.
+
+    Raises:
+        JobError: The metric needs a cross-entropy, and the loss is none.
     """
     import keras
 

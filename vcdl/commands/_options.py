@@ -91,10 +91,13 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
-    """Convert the value of an option, such as `6h` or `90min`, to seconds; None if the option was not given.
+    """Parse an option's duration, such as `6h`, `90min` or `2d`, into seconds. A click callback.
+
+    Returns:
+        The seconds, or None if the option was not given.
 
     Raises:
-        BadParameter: The value is no time above 0.
+        BadParameter: The value is not a positive number with a unit: s, m, min, h or d.
     """
     if value is None:
         return None

@@ -141,10 +141,11 @@ def export(file: Path, project_dir: Path | None) -> ExitCode:
 
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
-    """Return BOINC's facts about a run's hosts, by the host's name in the journal.
+    """Look up what BOINC's database records about a run's hosts: tasks, errors, credit, bans and suspensions.
 
-    They are empty for a run that is not of a BOINC project. If the project's database is unavailable, they are empty,
-    too, and a message is printed.
+    Returns:
+        Host name in the journal → its facts. Empty if the run is not a job of a BOINC project. Also empty if the
+        project's database is unavailable; then a warning is printed to stderr.
     """
     if not folder.kind.has_daemons:
         return {}

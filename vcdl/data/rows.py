@@ -38,7 +38,10 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """All or some samples of a source, in the source's order; they are read when they are used."""
+    """A lazy, array-like view of a source's samples, or of a subset of them, in the source's order.
+
+    It has a shape and a dtype like an array, but samples are read from the source only on access.
+    """
 
     read: Callable[[int], Iterator[Array]]
     """Returns an iterator over the source's samples, in blocks, starting with the sample of this number.

@@ -136,7 +136,11 @@ class TrainingSettings(Section):
 
     @property
     def most_counted(self) -> int:
-        """The most whole subtasks for which one upload can count: above 1 only if `target_s` ends subtasks by time."""
+        """Factor from a subtask's trained fraction to the fraction that its upload counts for, which is capped at 1.
+
+        It is 1 without `target_s`. With `target_s` it is `local_epochs`, so that one pass over the shard already counts
+        in full.
+        """
         return self.local_epochs // self.passes
 
     def steps(self, shard_samples: Sequence[int], epochs: int) -> int:

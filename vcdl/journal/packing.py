@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def pack(state: Any) -> bytes:
-    """Serialise a state, which is a dataclass."""
+    """Serialise a dataclass as compressed MessagePack; `unpack` restores it, also the maximum lengths of deques."""
     # Level 1, because the loop waits while a state is written, and higher levels save little.
     return zlib.compress(msgspec.msgpack.encode(state, enc_hook=_pack_deque), 1)
 

@@ -103,7 +103,7 @@ class Turnarounds:
         self._last = deque(known, maxlen=MEASURED)
 
     def add(self, host: str, took_s: float) -> None:
-        """Record that a host uploaded after `took_s` seconds."""
+        """Record a turnaround: the host uploaded a subtask `took_s` seconds after it had received it."""
         self._last.append((host, took_s))
 
     @property

@@ -175,7 +175,7 @@ class WorkGenerator:
         return self._take_unreported()
 
     def _wanted_workunits(self) -> int:
-        """Return how many workunits should be open now, including the ramp-up of the job."""
+        """Return how many workunits should be open now: the grid's target less the slots left free in the ramp-up."""
         slots = self._grid.slots()
         return self._grid.target_open_workunits() - (
             0 if slots is None else self._coordinator.slots_to_leave_free(slots)

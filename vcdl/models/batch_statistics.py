@@ -172,7 +172,11 @@ class _Layer:
         vars(self._layer).pop("call", None)
 
     def set(self) -> None:
-        """Set the statistics to the mean over all calls; a layer that was not called gets back those before `begin`."""
+        """Store the mean and variance over all calls since `begin`, each batch weighted by its number of samples.
+
+        If the layer was never called, for example in an unused branch, restore the statistics that it had before
+        `begin`.
+        """
         mean, variance = self._before
         # A layer in an unused branch is never called and gets back its earlier statistics.
         if float(self._samples):

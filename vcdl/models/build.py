@@ -164,9 +164,20 @@ def build_model_json(
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
-    """Return the fresh trained weights, shape (n,), that `build_model` creates for this JSON and seed.
+    """Return the initial values of the weights that training changes, for a model and a seed.
 
-    Sets the process' random seeds. Raises ModelError.
+    Frozen weights are left out. The result equals the weights that `build_model` creates from the same JSON and seed.
+    As a side effect, the random seeds of Python, NumPy and the backend are set for the whole process.
+
+    Args:
+        model_json: The model, as `build_model` returns it in `json`.
+        seed: The seed of the initializers.
+
+    Returns:
+        A float32 vector of shape (n,).
+
+    Raises:
+        ModelError: The model cannot be loaded.
     """
     import keras
 

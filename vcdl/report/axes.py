@@ -54,7 +54,7 @@ def _powers(low: float, high: float) -> list[float]:
 
 
 def time_ticks(last_s: float) -> list[Tick]:
-    """Return the labels of an axis of time, from 0 to `last_s`."""
+    """Return the ticks of a time axis from 0 to `last_s` seconds (above 0), at round steps and at most six."""
     days_s = DAY_S * math.ceil(last_s / _TICKS / DAY_S)
     step_s = next((step_s for step_s in _TIME_STEPS_S if last_s <= _TICKS * step_s), days_s)
     times = range(0, math.floor(last_s) + 1, step_s)

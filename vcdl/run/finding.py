@@ -56,7 +56,11 @@ def runs_in(runs: Path) -> list[RunFolder]:
 
 
 def no_run(project_dir: Path | None) -> RunFolderError:
-    """Return the error that there is no run below runs/, or no job in the given BOINC project."""
+    """Create the error to raise when no run exists.
+
+    Args:
+        project_dir: The BOINC project that was searched for jobs, or None if runs/ was searched.
+    """
     return RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(project_dir / SUBMITTED))
 
 

@@ -147,9 +147,11 @@ class TrainedWork:
         return replace(trained, size_bytes=path.stat().st_size)
 
     def _send(self, staged: Staged, client: int, train_s: float, path: Path) -> None:
-        """Replace the exact upload at `path` by one encoded with this client's residuals and for its link.
+        """Encode the upload at `path` again, as this simulated client would send it.
 
-        Do nothing if clients keep no residuals.
+        Training wrote the weights without loss. They are replaced by the job's lossy encoding, with error feedback from
+        the residuals of the client's host, and with a size that suits the host's upload rate if the job limits the
+        upload time. If clients keep no residuals, the file is left unchanged.
         """
         if self._memories is None:
             return

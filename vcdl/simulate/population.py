@@ -71,7 +71,10 @@ class HostGroup(Section):
 
 
 class Population(Section):
-    """Groups of hosts, or a trace of how many hosts were present."""
+    """Describes when simulated hosts are on, and how fast they are.
+
+    Exactly one is given: `groups` of hosts with random sessions, or a `trace` of the fraction of hosts that are on.
+    """
 
     groups: Annotated[tuple[HostGroup, ...], SECTION_AS_YAML] = ()
     trace: tuple[tuple[float, float], ...] = ()

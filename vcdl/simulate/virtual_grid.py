@@ -221,7 +221,10 @@ class VirtualGrid(Grid, Results):
                     pass
 
     def _block_until(self, host: str, until_s: float) -> None:
-        """Give a host no work until a virtual time."""
+        """Block a host from getting work until a virtual time; infinity blocks it for good.
+
+        An existing block is never shortened.
+        """
         self._blocked_until_s[host] = max(until_s, self._blocked_until_s.get(host, 0.0))
         if until_s < math.inf:
             self._time.at(until_s, self._hand_out)

@@ -170,7 +170,12 @@ def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleSt
 
 
 def _blocks(vector: WorkingVector, state: RuleState) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each block, in order: at least one, which is empty if W is empty."""
+    """Yield (begin, end) of consecutive blocks that cover W.
+
+    A block is so short that W and the rule's vectors fit FOLD_BLOCK numbers.
+
+    If W is empty, yield one empty block, so that each change is still applied once.
+    """
     step = max(1, FOLD_BLOCK // (1 + state.vectors))
     for begin in range(0, max(1, vector.width), step):
         yield begin, min(begin + step, vector.width)

@@ -136,7 +136,10 @@ class Bounds:
         return np.array([variable.is_nonnegative for variable in self._variables], np.bool_)
 
     def state_of(self, rule: Rule) -> RuleState:
-        """Return the state of a bounded rule: the rule's own plus the table of step norms."""
+        """Return the layout of the store's vector for a rule whose steps are bounded.
+
+        It is the rule's own layout, extended by the table of recent step norms, which begins with `first_row`.
+        """
         return replace(rule.state, first_row=self.first_row)
 
     # -- measuring (1, 2)

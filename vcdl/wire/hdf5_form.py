@@ -29,7 +29,7 @@ _SCALAR = bytes((2, 0, 0, 0))
 
 @dataclass(frozen=True)
 class Hdf5Dataset:
-    """A kind of dataset that a file may contain."""
+    """The name and number type of the single dataset in a file: WEIGHTS (float32) or ENCODED (uint8)."""
 
     name: bytes
     """Name of 7 letters, so that the header has the same offset in every file."""

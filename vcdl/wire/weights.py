@@ -319,7 +319,16 @@ def _start(header: str, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview
 
 
 def read_header(path: Path, size: int) -> str:
-    """Return the header of a weights file of `size` numbers. Raises WeightsFileError, FileUnavailable."""
+    """Return the header of a weights file without reading its weights.
+
+    Args:
+        path: The file.
+        size: The number of weights that it must have.
+
+    Raises:
+        WeightsFileError: The file is damaged, or has another number of weights.
+        FileUnavailable: The file cannot be read on this machine.
+    """
     with open_weights(path, size) as file:
         return file.header
 

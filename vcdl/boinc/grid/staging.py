@@ -56,7 +56,14 @@ class Staging:
         return self._manifests.others(self._settings.job)
 
     def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
-        """Stage all inputs of the workunits, and return for each their physical names in the order of INPUT_FILES."""
+        """Stage the input files of workunits for download.
+
+        Files that workunits share (model, weights, shards) are staged once.
+
+        Returns:
+            For each workunit, the physical names of its inputs in the order of INPUT_FILES, followed by the name of the
+            frozen weights if the model has any.
+        """
         manifest = self._stage_shared(staged)
         inputs = []
         for item in staged:

@@ -25,7 +25,15 @@ _FIREWALL_INCLUDE = f'include "{_FIREWALL_FILE}"\n'
 
 
 def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[ServerStep]:
-    """Yield the steps of an installation on the machine."""
+    """Yield the steps that prepare the machine itself, in the order in which they must be carried out.
+
+    They cover packages, the settings file, the command `vcdl`, the user, name resolution, MariaDB, and Redis and the
+    firewall if the settings ask for them. Nothing is changed until a step's `make_so` is called.
+
+    Args:
+        settings: The server's settings.
+        with_web: Whether to install the packages of the web service, too.
+    """
     wanted = texts.packages(settings, with_web=with_web)
     yield ServerStep(
         f"packages: {' '.join(each.replace('|', ' or ') for each in wanted)}",
