@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from vcdl.errors import DataError, FileUnavailable, folder_errors
 from vcdl.errors.backoff import Backoff
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import atomic_write, file_sha256
 from vcdl.files.lock import locked
 from vcdl.files.remote import AwayError, Remote, RemoteFile, display_url, remote_at
 
@@ -162,8 +162,7 @@ def sha256_of(path: Path) -> str:
         names = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
         lines = "".join(f"{sha256_of(path / name)}  {name}\n" for name in names)
         return hashlib.sha256(lines.encode()).hexdigest()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)
 
 
 class _Fetch:

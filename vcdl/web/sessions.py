@@ -56,7 +56,7 @@ UNBOUNDED = TokenBounds()
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request, and with which permissions."""
+    """The sender of a request and its permissions."""
 
     name: str
     role: Role
