@@ -41,7 +41,8 @@ from vcdl.trust.contract import UploadFacts
 from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.reference_file import ReferenceFile
 from vcdl.trust.step import StepCheck
-from vcdl.wire.weights import Layout, Variable, write_weights
+from vcdl.wire.layout import Layout, Variable
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import Normalisation, UpdateHeader, Workunit
 
 RULE = Forecast(staleness_damping=0.15, compensation=0.2, averaging_window=2.0, horizon=1.0)

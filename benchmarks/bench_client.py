@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from vcdl.wire.layout import Layout, flatten
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, flatten, read_header, write_weights
+from vcdl.wire.weights import read_header, write_weights
 from vcdl.wire.workunit import OUTPUT_FILE, Named, Normalisation, Training, UpdateHeader, Workunit
 
 SHAPES = {"mlp": (28, 28, 1), "small_cnn": (28, 28, 1), "resnet_v2": (32, 32, 3)}

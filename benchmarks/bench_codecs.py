@@ -28,7 +28,7 @@ import numpy as np
 from vcdl.client.batches import steps_of
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.codecs.encoding import Encoding
-from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.workunit import Named, Training, Transport
 
 BATCH_SIZE = 32

@@ -112,8 +112,8 @@ def _fitted(job_file: Path, seed: int, rate: float) -> float:
     from vcdl.job import load_job
     from vcdl.models.fitted import build_fitted
     from vcdl.models.model_classes import load_data_with_model_classes
+    from vcdl.wire.layout import assign, assign_frozen
     from vcdl.wire.normalise import normalise
-    from vcdl.wire.weights import assign, assign_frozen
 
     job = load_job(job_file, [f"seed={seed}"], slots=2)
     keras.utils.set_random_seed(seed)

@@ -91,8 +91,9 @@ def prepare(folder: Path, case: Case) -> tuple[Any, Any, Any]:
     import keras
 
     from vcdl.client.compile import compile_model
+    from vcdl.wire.layout import Layout, flatten
     from vcdl.wire.params import ParamsHeader
-    from vcdl.wire.weights import Layout, flatten, write_weights
+    from vcdl.wire.weights import write_weights
     from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
     is_text = case.model in _TRANSFORMERS
@@ -159,7 +160,8 @@ def speed(folder: Path, case: Case) -> dict[str, Any]:
     """Train in turn with `fit` and with the client, for some seconds after the round that compiles."""
     from vcdl.client.train import train_workunit
     from vcdl.client.trainer import TrainerCache
-    from vcdl.wire.weights import Layout, read_header
+    from vcdl.wire.layout import Layout
+    from vcdl.wire.weights import read_header
     from vcdl.wire.workunit import OUTPUT_FILE, UpdateHeader
 
     model, x, y = prepare(folder, case)
@@ -268,7 +270,7 @@ def agreement(folder: Path, first: Path, second: Path) -> dict[str, Any]:
     from vcdl.client.model import load_model
     from vcdl.codecs.choose import up_encoding
     from vcdl.trust.agreement import disagreement
-    from vcdl.wire.weights import Layout
+    from vcdl.wire.layout import Layout
     from vcdl.wire.workunit import PLAIN
 
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")

@@ -35,8 +35,9 @@ from vcdl.client.model import load_model
 from vcdl.files.shipped import shipped_folder
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model_json, initial_weights
+from vcdl.wire.layout import Layout
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, write_weights
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
 SAMPLES = 900

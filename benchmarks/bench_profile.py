@@ -18,7 +18,8 @@ from unittest.mock import patch
 
 from benchmarks.bench_client import SCALE, SHAPES, Quiet, prepare
 from vcdl.client.stage_clock import TRAIN, StageClock
-from vcdl.wire.weights import Layout, read_header
+from vcdl.wire.layout import Layout
+from vcdl.wire.weights import read_header
 from vcdl.wire.workunit import OUTPUT_FILE, STAGES, Named, Normalisation, Training, UpdateHeader
 
 _CALLS = 100_000

@@ -34,7 +34,8 @@ from vcdl.stores.open import open_store
 from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.trust.contract import UploadFacts
 from vcdl.trust.own import Own
-from vcdl.wire.weights import Layout, Variable, Vector, write_weights
+from vcdl.wire.layout import Layout, Variable, Vector
+from vcdl.wire.weights import write_weights
 
 PAPER_PARAMS = 4_972_746
 """Weights of the paper's model, for which the targets are."""

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from vcdl.stores.settings import StoreSettings
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import read_weights
 
 ALPHA = np.float32(0.95)
 

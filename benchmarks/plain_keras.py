@@ -16,8 +16,8 @@ from vcdl.data import load_dataset
 from vcdl.data.rows import in_memory
 from vcdl.job import load_job
 from vcdl.models.fitted import build_fitted
+from vcdl.wire.layout import assign, assign_frozen
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import assign, assign_frozen
 
 
 def main() -> None:

@@ -20,7 +20,8 @@ from vcdl.loop.refold import Proof, Refolding
 from vcdl.report.measures import Report
 from vcdl.run.reading import is_finished
 from vcdl.run.run import Run
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import read_weights
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results
 from vcdl.run.staging import Staged, Uploaded
 from vcdl.stores import Applied, Boundary, FileStore, Fold
-from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import WorkunitName
 
 

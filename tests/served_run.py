@@ -21,7 +21,8 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
 from vcdl.run.store_claim import requested_settings, store_address
 from vcdl.stores import WeightStore
-from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
+from vcdl.wire.layout import Layout, Variable, Vector
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import Normalisation, Workunit, WorkunitName
 
 SHARDS = 50

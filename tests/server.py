@@ -23,7 +23,8 @@ from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run, read_expected
-from vcdl.wire.weights import Layout, Variable, Vector, read_weights
+from vcdl.wire.layout import Layout, Variable, Vector
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import PLAIN, Named, Normalisation, Training, Transport, WorkunitName
 
 SIZE = 6

@@ -15,8 +15,9 @@ from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
+from vcdl.wire.layout import Vector
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 
 SHARDS = 12
 NORMALISED = "benchmarks.experiments.problem_models:normalised_cnn"

@@ -7,7 +7,7 @@ import numpy as np
 
 from vcdl.checks.upload_reader import open_upload
 from vcdl.codecs.encoding import Encoding
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 

@@ -23,7 +23,7 @@ from benchmarks.boinc_load.protocol import RemoteFile, Report, Task
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.errors import GridError
 from vcdl.run.run import Run
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _HTTP_TIMEOUT_S = 120.0

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.experiments.hostile_fleet import Hostile, HostileFleet
-from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.workunit import WorkunitName
 
 _NOISE = 3

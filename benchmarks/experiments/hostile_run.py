@@ -18,7 +18,7 @@ from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
 from vcdl.simulate.training import SubtaskTraining
 from vcdl.simulate.virtual_run import VirtualRun
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 

@@ -12,7 +12,7 @@ from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import TrustSettings
 from vcdl.job.update import RULES
 from vcdl.simulate.shard_trainer import ShardTrainer
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import Training
 
 

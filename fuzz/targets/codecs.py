@@ -19,8 +19,8 @@ from vcdl.codecs.logarithmic import Logarithmic
 from vcdl.codecs.top_k import TopK
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.hdf5_form import ENCODED, WEIGHTS, prefix
+from vcdl.wire.layout import Layout, Variable
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, Variable
 from vcdl.wire.workunit import PARAMS_FILE, Named, Normalisation, Training, Transport, Workunit
 
 _CODECS: tuple[Codec, ...] = (

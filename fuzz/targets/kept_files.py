@@ -26,7 +26,7 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.store_claim import claim_key
 from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.redis import _decode, _head_of
-from vcdl.wire.weights import Layout, Variable
+from vcdl.wire.layout import Layout, Variable
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit
 
 _SUMS = ("0" * 16, "f" * 16)

@@ -27,8 +27,9 @@ from vcdl.trust.contract import UploadFacts
 from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED, HEADER_LIMIT_BYTES, WEIGHTS, prefix
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, Variable, Vector, write_weights
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import Named, Transport, UpdateHeader
 
 WORKUNIT = "digits_e0003_s001_a0_v000142"

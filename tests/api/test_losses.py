@@ -18,7 +18,8 @@ from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL
-from vcdl.wire.weights import assign, read_weights
+from vcdl.wire.layout import assign
+from vcdl.wire.weights import read_weights
 
 pytestmark = pytest.mark.keras
 

@@ -24,7 +24,7 @@ from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.checks import UploadCheck
 from vcdl.files.shipped import shipped_folder
-from vcdl.wire.weights import Layout
+from vcdl.wire.layout import Layout
 from vcdl.wire.workunit import Workunit
 
 pytestmark = [pytest.mark.boinc, pytest.mark.keras]

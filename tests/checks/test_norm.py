@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vcdl.checks import NormMeter, trained_norm
-from vcdl.wire.weights import Layout, Variable
+from vcdl.wire.layout import Layout, Variable
 
 LAYOUT = Layout(
     (Variable("dense/kernel", (2,), 0), Variable("bn/moving_variance", (2,), 2), Variable("out/bias", (1,), 4))

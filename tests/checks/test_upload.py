@@ -18,7 +18,8 @@ from tests.uploads import read_upload
 from vcdl.checks import UploadCheck
 from vcdl.errors.refusal import Refusal, Refused
 from vcdl.wire.fields import FORMAT
-from vcdl.wire.weights import Layout, Variable, Vector, write_weights
+from vcdl.wire.layout import Layout, Variable, Vector
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import UpdateHeader
 
 SIZE = 100

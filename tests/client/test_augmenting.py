@@ -12,7 +12,7 @@ from tests.docs.markdown import blocks
 from tests.places import DOCS
 from vcdl.client.trainer import Trainer
 from vcdl.data import read_split, write_split
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import Named, Training
 
 pytestmark = pytest.mark.keras

@@ -22,8 +22,9 @@ from vcdl.client.train import Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ModelError, VcdlError, WeightsFileError, WorkunitError
 from vcdl.wire.frozen import read_frozen, write_frozen
+from vcdl.wire.layout import Layout, flatten, flatten_frozen
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, flatten, flatten_frozen, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import Normalisation
 
 X, Y = samples()

@@ -14,7 +14,8 @@ from vcdl.client.inputs import read_model_json, read_shard, read_workunit
 from vcdl.client.loops import BatchLoop, loop_of
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import Trainer, TrainerCache
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import Named
 
 pytestmark = pytest.mark.keras

@@ -16,7 +16,7 @@ from keras import layers
 from vcdl.client.allowed import ACTIVATIONS, CLASSES, LAYERS, LEFT_OUT, OPERATIONS
 from vcdl.client.model import SIZE_LIMIT_BYTES, load_model, parse_config
 from vcdl.errors import ModelError
-from vcdl.wire.weights import assign, assign_frozen, flatten, flatten_frozen
+from vcdl.wire.layout import assign, assign_frozen, flatten, flatten_frozen
 
 pytestmark = pytest.mark.keras
 

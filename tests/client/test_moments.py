@@ -9,7 +9,7 @@ from vcdl.client.batches import pace_of
 from vcdl.client.inputs import read_model_json, read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.errors import JobError
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import Named, SharedOptimizerState, Training
 
 pytestmark = pytest.mark.keras

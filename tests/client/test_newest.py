@@ -18,9 +18,10 @@ from tests.weights_key import KEY, OTHER_KEY
 from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.client import newest
 from vcdl.client.newest import NewestWeights, begin
+from vcdl.wire.layout import Layout, Variable
 from vcdl.wire.newest import Newest
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, Variable, write_weights
+from vcdl.wire.weights import write_weights
 
 pytestmark = pytest.mark.server
 

@@ -15,8 +15,8 @@ from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import HostConvicted, Recorded, UpdateApplied
 from vcdl.loop.job_state import JobState
+from vcdl.wire.layout import Vector
 from vcdl.wire.taken import TOLD_EPOCHS
-from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Named, Training, Transport, UpdateHeader, Workunit
 
 TRANSPORT = Transport(up=Named("top_k", {"share": 0.05}), compress=True, feedback=True)

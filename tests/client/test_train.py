@@ -35,8 +35,9 @@ from vcdl.client.supervisor import Request
 from vcdl.client.train import DivergedError, Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.checksum import checksum_of
+from vcdl.wire.layout import Vector
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import Named, Training
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
@@ -143,8 +144,8 @@ def test_the_rate_of_a_subtask_that_ends_by_time_follows_its_batches_alone(
 def test_the_client_trains_what_plain_keras_trains(tmp_path: Path, trainers: TrainerCache) -> None:
     from vcdl.client.compile import compile_model
     from vcdl.client.model import load_model
+    from vcdl.wire.layout import assign, flatten
     from vcdl.wire.normalise import normalise
-    from vcdl.wire.weights import assign, flatten
 
     workunit = with_training(local_epochs=1)
     folder = write_workunit(tmp_path / "plain", workunit, dropout=0.0)

@@ -14,8 +14,9 @@ from vcdl.client.batches import Order
 from vcdl.client.supervisor import Request
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.frozen import write_frozen
+from vcdl.wire.layout import Layout, Vector, flatten, flatten_frozen
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, Vector, flatten, flatten_frozen, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import Named, Normalisation, Training, UpdateHeader, Workunit
 
 SAMPLES = 100

@@ -7,7 +7,7 @@ import numpy as np
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
-from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.workunit import Named, Transport
 
 SHARE = 0.05

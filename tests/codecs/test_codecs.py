@@ -20,7 +20,7 @@ from vcdl.codecs.int8 import Int8
 from vcdl.codecs.logarithmic import Logarithmic
 from vcdl.codecs.top_k import TopK
 from vcdl.errors import WeightsFileError, WorkunitError
-from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.workunit import Named, Transport
 
 numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -16,7 +16,7 @@ from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError
-from vcdl.wire.weights import Layout
+from vcdl.wire.layout import Layout
 from vcdl.wire.workunit import Named, Transport
 
 HEADER = '{"some": "header"}'

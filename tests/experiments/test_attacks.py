@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.experiments.attacks import HostileClients
 from benchmarks.experiments.hostile_fleet import Attack, Hostile, HostileFleet
-from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.workunit import WorkunitName
 
 WEIGHTS = 400

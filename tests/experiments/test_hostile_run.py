@@ -14,7 +14,8 @@ from vcdl.data.npz_file import read_split, write_split
 from vcdl.run.staging import Uploaded
 from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 

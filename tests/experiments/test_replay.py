@@ -27,7 +27,8 @@ from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import load_clients
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
-from vcdl.wire.weights import flatten, read_weights
+from vcdl.wire.layout import flatten
+from vcdl.wire.weights import read_weights
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
 

@@ -14,8 +14,9 @@ from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.run.folder import RunFolder
 from vcdl.run.staging import Staged, Uploaded
+from vcdl.wire.layout import Vector
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import Workunit
 
 pytestmark = pytest.mark.keras

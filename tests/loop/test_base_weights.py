@@ -19,7 +19,8 @@ from vcdl.loop.loop import Loop
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.rules.base import Update
 from vcdl.run.kept_weights import Snapshots
-from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import PLAIN, WorkunitName
 
 pytestmark = pytest.mark.server

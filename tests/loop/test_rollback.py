@@ -43,7 +43,7 @@ from vcdl.trust.collapse import Collapse
 from vcdl.trust.host_record import HostRecord
 from vcdl.trust.hosts import HostHistory
 from vcdl.trust.job_trust import RollBack, TakeBack, TrustPlan
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import WorkunitName
 
 PLAN = a_plan(shards=4, validate_every=1, epochs=8, trust=TrustPlan(rolls_back=True))

@@ -23,7 +23,8 @@ from vcdl.remote.parcel import parcel_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.results import export_preset, newest_version
 from vcdl.run.run import Run
-from vcdl.wire.weights import assign, write_weights
+from vcdl.wire.layout import assign
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import Named
 
 pytestmark = [pytest.mark.keras, pytest.mark.slow]

@@ -14,7 +14,7 @@ from vcdl.errors import ModelError
 from vcdl.job.model import LoraSettings, ModelSettings
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.lora import has_lora, merge
-from vcdl.wire.weights import assign, assign_frozen
+from vcdl.wire.layout import assign, assign_frozen
 from vcdl.wire.workunit import Named, Training
 
 pytestmark = pytest.mark.keras

@@ -8,7 +8,7 @@ import pytest
 from vcdl.errors import WeightsFileError
 from vcdl.models.meter import KerasMeter, meter_of
 from vcdl.wire.inputs import as_keras_takes, pack_inputs
-from vcdl.wire.weights import assign, flatten
+from vcdl.wire.layout import assign, flatten
 
 pytestmark = pytest.mark.keras
 

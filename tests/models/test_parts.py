@@ -19,7 +19,7 @@ from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.footprint import footprint_of
 from vcdl.models.lora import has_lora, merge
 from vcdl.wire.frozen import read_frozen, write_frozen
-from vcdl.wire.weights import assign
+from vcdl.wire.layout import assign
 from vcdl.wire.workunit import Named, Training
 
 pytestmark = pytest.mark.keras

@@ -16,7 +16,7 @@ from vcdl.client.trainer import Trainer
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model
 from vcdl.models.lora import has_lora, merge
-from vcdl.wire.weights import assign
+from vcdl.wire.layout import assign
 from vcdl.wire.workunit import Named, Training
 
 pytestmark = pytest.mark.keras

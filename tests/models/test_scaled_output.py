@@ -17,7 +17,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
-from vcdl.wire.weights import flatten, flatten_frozen
+from vcdl.wire.layout import flatten, flatten_frozen
 from vcdl.wire.workunit import Normalisation
 
 pytestmark = pytest.mark.keras

@@ -17,7 +17,8 @@ from vcdl.pool.mailboxes import PoolFolder
 from vcdl.pool.pilot import Pilot
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
-from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import OUTPUT_FILE, UpdateHeader, Workunit, WorkunitName
 
 SIZE = 6

@@ -33,7 +33,7 @@ from vcdl.profile.stalls import (
 )
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 class BusyServer(VcAsgd):

@@ -16,7 +16,7 @@ from vcdl.client.inputs import Shard, read_shard
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.client.worker import main
 from vcdl.profile.worker import KeptShard
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import SHARD_FILE, Normalisation, Training
 
 VARIABLE = "VCDL_TEST_STALL"

@@ -11,7 +11,7 @@ from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.forecast import Forecast
 from vcdl.rules.statistics import StatisticsMean, on_statistics
 from vcdl.rules.trimmed_mean import TrimmedMean
-from vcdl.wire.weights import Layout, Variable
+from vcdl.wire.layout import Layout, Variable
 
 RULES: list[Rule] = [
     TrimmedMean(server_learning_rate=1.0, buffer=1, trim=0, staleness=Constant()),

@@ -9,7 +9,7 @@ import pytest
 from vcdl.rules.base import Update
 from vcdl.rules.ramp import Ramp
 from vcdl.rules.vc_asgd import VcAsgd
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 def vector(*numbers: float) -> Vector:

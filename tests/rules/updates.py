@@ -3,7 +3,7 @@
 import numpy as np
 
 from vcdl.rules.base import Rule, Update
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 def vector(*numbers: float) -> Vector:

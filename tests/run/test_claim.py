@@ -14,7 +14,7 @@ from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.run.store_claim import claim_key
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 SIZE = 100
 

@@ -32,8 +32,9 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.reading import read_report
 from vcdl.run.results import compare_export, export_model, leave_results
 from vcdl.run.run import Run
+from vcdl.wire.layout import Vector
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import Named
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
@@ -86,7 +87,7 @@ def keep(folder: RunFolder, version: int) -> Vector:
 def predictions_of_the_run(folder: RunFolder, vector: Vector, x: Any) -> Any:
     """What the run itself would say: its own model, on samples normalised as its clients do."""
     from vcdl.client.model import load_model
-    from vcdl.wire.weights import assign
+    from vcdl.wire.layout import assign
 
     model = load_model(folder.model_file.read_text())
     assign(model, vector[: model.count_params()])  # behind them: the moments of the default job

@@ -18,8 +18,9 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.own_statistics import leave_samples
 from vcdl.run.results import export_model, leave_confusion_matrix, load_trained_model
 from vcdl.run.run import Run
+from vcdl.wire.layout import Layout, Vector, flatten
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, Vector, flatten, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 
 pytestmark = pytest.mark.keras
 

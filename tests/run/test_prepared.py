@@ -10,7 +10,7 @@ from vcdl.errors import FileUnavailable, RunFolderError
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.wire.weights import Layout, Variable
+from vcdl.wire.layout import Layout, Variable
 from vcdl.wire.workunit import Normalisation
 
 

@@ -12,7 +12,7 @@ from tests.run.test_tasks import RNG, N, begun, fitted, measured, shard_of, trai
 from vcdl.data.samples import read_samples
 from vcdl.run.results import export_model
 from vcdl.wire.inputs import as_keras_takes
-from vcdl.wire.weights import assign
+from vcdl.wire.layout import assign
 
 pytestmark = pytest.mark.keras
 

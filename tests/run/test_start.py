@@ -16,8 +16,9 @@ from vcdl.models.lora import has_lora
 from vcdl.run.folder import RunFolder
 from vcdl.run.results import export_model, start_of
 from vcdl.run.run import Run
+from vcdl.wire.layout import flatten
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import flatten, read_weights
+from vcdl.wire.weights import read_weights
 
 pytestmark = pytest.mark.keras
 

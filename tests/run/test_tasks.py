@@ -21,7 +21,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL
 from vcdl.run.run import Run
-from vcdl.wire.weights import Vector, assign, read_weights
+from vcdl.wire.layout import Vector, assign
+from vcdl.wire.weights import read_weights
 
 pytestmark = pytest.mark.keras
 

@@ -18,7 +18,7 @@ from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.virtual_run import VirtualRun
-from vcdl.wire.weights import flatten
+from vcdl.wire.layout import flatten
 
 pytestmark = pytest.mark.keras
 

@@ -19,8 +19,9 @@ from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.virtual_grid import LOSSES, VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.taken import upload_mark
-from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
+from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import PLAIN, Named, Training, Transport, UpdateHeader, Workunit, WorkunitName
 
 SIZE = 1000

@@ -22,7 +22,7 @@ from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.slots import WeightSlots
 from vcdl.testing.folds import changing, subtask
 from vcdl.wire.checksum import checksum_of
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 SIZE = 200_000
 """Weights: most of a transaction is spent in the middle of them."""

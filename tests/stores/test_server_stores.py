@@ -14,7 +14,7 @@ from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores.base import Conflict
 from vcdl.stores.chunks import chunks
 from vcdl.testing.folds import changing, fold, interrupted, replayed, weights
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 pytestmark = pytest.mark.server
 

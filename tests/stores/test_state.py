@@ -17,7 +17,7 @@ from vcdl.stores import Boundary, Change, Fold, Unfit, WeightStore
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.testing.folds import SIZE, subtask, weights, workunit
 from vcdl.testing.stores import OpenStore
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 FEDBUFF = FedBuff(server_learning_rate=1.0, buffer=3, staleness=Constant())
 

@@ -21,7 +21,7 @@ from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Applied, Boundary, Change, FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.testing.folds import FoldedUpload, fold, replayed, subtask, weights, workunit
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 SIZE = 2 * FOLD_BLOCK + 5
 """Weights: three blocks."""

@@ -7,7 +7,8 @@ import pytest
 
 from tests.codecs.encodings import LARGE, SMALL, WITH_MOMENTS, changes, encoding
 from vcdl.trust.agreement import TOLERANCE, Disagreement, disagreement
-from vcdl.wire.weights import Layout, Vector, write_weights
+from vcdl.wire.layout import Layout, Vector
+from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import Named
 
 PLAIN = Named("float32")

@@ -7,7 +7,7 @@ from tests.rules.updates import noise
 from vcdl.rules.state import LENGTHS
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.trust.bounds import Bounds, StepLimits, usual_of
-from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.layout import Layout, Variable, Vector
 
 KERNEL, BIAS = slice(0, 600), slice(600, 610)
 MEAN, VARIANCE = slice(610, 630), slice(630, 650)

@@ -13,7 +13,8 @@ from vcdl.testing.trust import LAYOUT, NewTrust, TrustContract
 from vcdl.trust.bounds import Bounds
 from vcdl.trust.own import Own
 from vcdl.trust.strangers import Strangers
-from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import write_weights
 
 
 class TestOwn(TrustContract):

@@ -26,8 +26,9 @@ from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.reference_file import ReferenceFile
 from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.taken import upload_mark
-from vcdl.wire.weights import Layout, Variable, Vector, write_dataset, write_weights
+from vcdl.wire.weights import write_dataset, write_weights
 from vcdl.wire.workunit import PLAIN, Named, Training, Transport, UpdateHeader, Workunit
 
 SIZE = FOLD_BLOCK + 7

@@ -16,8 +16,9 @@ from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
 from vcdl.trust.reference_update import ReferenceUpdate
+from vcdl.wire.layout import Vector
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.weights import read_weights
 
 pytestmark = pytest.mark.keras
 

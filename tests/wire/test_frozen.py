@@ -9,7 +9,7 @@ from keras import layers
 
 from vcdl.errors import WeightsFileError
 from vcdl.wire.frozen import read_frozen, write_frozen
-from vcdl.wire.weights import Layout, assign, assign_frozen, flatten, flatten_frozen
+from vcdl.wire.layout import Layout, assign, assign_frozen, flatten, flatten_frozen
 from vcdl.wire.workunit import Frozen
 
 pytestmark = pytest.mark.keras

@@ -15,8 +15,9 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.data.npz_file import read_split, write_split
 from vcdl.wire.checksum import checksum_of
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import Layout, Variable, Vector, read_weights
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import Frozen, Named, Normalisation, Output, Training, Transport, UpdateHeader, Workunit
 
 GOLDEN = Path(__file__).with_name("golden")

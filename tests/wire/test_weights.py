@@ -9,18 +9,9 @@ import pytest
 
 from vcdl.errors import FileUnavailable, StoreError, WeightsFileError
 from vcdl.wire.hdf5_form import WEIGHTS
+from vcdl.wire.layout import Layout, Variable, assign, flatten
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import (
-    Layout,
-    Variable,
-    assign,
-    change_header,
-    flatten,
-    open_weights,
-    read_header,
-    read_weights,
-    write_weights,
-)
+from vcdl.wire.weights import change_header, open_weights, read_header, read_weights, write_weights
 
 HEADER = ParamsHeader("digits", 142, "0123456789abcdef").to_json()
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.layout import Layout, Vector
 
 _BLOCK = 1 << 17
 

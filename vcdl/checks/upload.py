@@ -18,7 +18,7 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 
 _NORM_FACTOR = 10.0

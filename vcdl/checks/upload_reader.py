@@ -12,7 +12,8 @@ import numpy as np
 from vcdl.codecs.encoding import BlockSource, Encoding
 from vcdl.errors import WeightsFileError
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.wire.weights import Vector, WeightsFile, open_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import WeightsFile, open_weights
 
 
 class UploadReader:

@@ -13,10 +13,10 @@ from vcdl.codecs.choose import down_encoding
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.inputs import each, parts_of
 from vcdl.wire.jpeg import ENDS, SHAPE, read_inputs
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.normalise import normalise
 from vcdl.wire.npz_form import NpzError, open_npz
 from vcdl.wire.params import ParamsHeader
-from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import DESCRIPTION_FILE, MODEL_FILE, SHARD_FILE, Normalisation, Workunit
 
 _AGAIN = "fetch the workunit's files again"

@@ -25,7 +25,7 @@ from vcdl.client.allowed import (
 from vcdl.client.own_code import OwnCode, run_guarded, split_code
 from vcdl.client.parts import KEY, apply_parts
 from vcdl.errors import ModelError, one_line
-from vcdl.wire.weights import Vector, assign_frozen
+from vcdl.wire.layout import Vector, assign_frozen
 
 SIZE_LIMIT_BYTES = 20_000_000
 """Largest JSON of a model, so that a hostile model cannot fill the memory: a model of a thousand layers has about 1 MB.

@@ -11,7 +11,7 @@ import numpy as np
 
 from vcdl.client.optimizers import facts_of
 from vcdl.errors import JobError
-from vcdl.wire.weights import SECOND_MOMENTS, Vector
+from vcdl.wire.layout import SECOND_MOMENTS, Vector
 from vcdl.wire.workunit import Training
 
 _STAYS = ("learning_rate", "first_moment_factor", "_average", "gradient_accumulator")

@@ -22,8 +22,8 @@ from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.errors.backoff import within
 from vcdl.files.atomic import atomic_write
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.newest import MOST_BYTES, NEWEST_FILE, VERSION_FILE, Newest, PublicKey, is_web_address, read_signed
-from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PARAMS_FILE, Workunit
 
 KEY_FILE = "project_key.json"

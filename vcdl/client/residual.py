@@ -28,8 +28,8 @@ import numpy as np
 from vcdl.client.init_data import INIT_DATA_FILE, InitData
 from vcdl.codecs.encoding import Encoding
 from vcdl.files.atomic import atomic_write
+from vcdl.wire.layout import Vector
 from vcdl.wire.taken import is_taken, upload_mark
-from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import UpdateHeader, Workunit, WorkunitName
 
 _DECAY = np.float32(0.95)

@@ -16,7 +16,7 @@ from vcdl.client.compile import compile_model, loss_unit
 from vcdl.client.loops import loop_of
 from vcdl.client.model import input_shapes, load_model, target_scale
 from vcdl.client.moments import SharedMoments
-from vcdl.wire.weights import Layout, Vector, assign, flatten
+from vcdl.wire.layout import Layout, Vector, assign, flatten
 from vcdl.wire.workunit import Frozen, Training
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.errors import WeightsFileError
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 SCALE_BLOCK = 256
 """Numbers that share a scale or range, in codecs that have one: large enough that the few bytes per block cost little

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vcdl.codecs.base import Codec, from_planes, to_planes
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _LARGEST = np.array(0x7F7F0000, np.uint32).view(np.float32)
 

@@ -11,7 +11,7 @@ from vcdl.codecs.float32 import Float32
 from vcdl.codecs.int8 import Int8
 from vcdl.codecs.top_k import TopK
 from vcdl.errors import WorkunitError
-from vcdl.wire.weights import Layout
+from vcdl.wire.layout import Layout
 from vcdl.wire.workunit import Named, Transport
 
 _CODECS: Mapping[str, Callable[..., Codec]] = {

@@ -22,16 +22,8 @@ from vcdl.codecs.encoded_file import FRAME_BYTES, ChunkReader, frame_chunk
 from vcdl.codecs.float32 import Float32
 from vcdl.codecs.logarithmic import Logarithmic
 from vcdl.wire.hdf5_form import ENCODED, PREFIX_LIMIT_BYTES, WEIGHTS
-from vcdl.wire.weights import (
-    Layout,
-    Vector,
-    change_header,
-    open_dataset,
-    open_weights,
-    read_header,
-    write_dataset,
-    write_weights,
-)
+from vcdl.wire.layout import Layout, Vector
+from vcdl.wire.weights import change_header, open_dataset, open_weights, read_header, write_dataset, write_weights
 
 _EXACT = Float32()
 _LOGARITHMIC = Logarithmic()

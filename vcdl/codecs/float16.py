@@ -3,7 +3,7 @@
 import numpy as np
 
 from vcdl.codecs.base import Codec, from_planes, to_planes
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _LARGEST = 65504.0
 """The largest float16, because larger numbers would become infinite."""

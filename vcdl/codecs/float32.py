@@ -1,7 +1,7 @@
 """The exact codec: every bit of every number."""
 
 from vcdl.codecs.base import Codec, from_planes, to_planes
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 class Float32(Codec):

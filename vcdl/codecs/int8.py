@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
 from vcdl.errors import WeightsFileError
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 MOST_LEVELS = 127
 """Most levels, because a signed byte holds no more."""

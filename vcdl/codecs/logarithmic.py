@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vcdl.codecs.base import Codec, block_count, check_length, from_planes, in_blocks, to_planes
 from vcdl.errors import WeightsFileError
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _LEVELS = 126
 """Steps of the logarithmic scale: 7 bits without the code for 0."""

@@ -9,7 +9,7 @@ from vcdl.codecs.base import CHUNK, SCALE_BLOCK, Codec
 from vcdl.codecs.float16 import Float16
 from vcdl.codecs.two_bits import TwoBits
 from vcdl.errors import WeightsFileError
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _MORE = 255
 """Byte of a gap that continues in the next byte, so that most gaps take one byte."""

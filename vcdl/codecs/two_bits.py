@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vcdl.codecs.base import SCALE_BLOCK, Codec, block_count, check_length, from_planes, in_blocks, to_planes
 from vcdl.errors import WeightsFileError
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 class TwoBits(Codec):

@@ -22,9 +22,10 @@ from vcdl.trust.kept_hosts import load_host_history
 from vcdl.trust.reference_update import ReferenceUpdate
 from vcdl.trust.retraining import Retraining
 from vcdl.trust.verification import Verification
+from vcdl.wire.layout import Vector
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.task import LOSS
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.weights import read_weights
 
 
 class Evaluator:

@@ -22,7 +22,7 @@ from vcdl.run.results import start_of
 from vcdl.run.run import Run
 from vcdl.run.store_claim import requested_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 if TYPE_CHECKING:
     from vcdl.data.samples import Samples

@@ -29,7 +29,8 @@ from vcdl.stores.base import restored_record
 from vcdl.stores.change import InMemory, fold_changes
 from vcdl.trust.contract import UploadFacts
 from vcdl.trust.strangers import refolded
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import WorkunitName
 
 

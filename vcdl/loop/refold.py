@@ -13,7 +13,8 @@ from vcdl.journal.lineage import Lineage
 from vcdl.loop.recovery import fold_again, whole_of
 from vcdl.run.run import Run
 from vcdl.stores.settings import Consistency
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import read_weights
 
 
 @dataclass

@@ -47,7 +47,7 @@ from vcdl.stores import Change
 from vcdl.stores.change import FOLD_BLOCK, KEPT_NUMBERS
 from vcdl.trust.contract import Measurement, Measuring, UploadFacts
 from vcdl.wire.checksum import Checksum
-from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
 
 _BUFFERS_KEPT = 16

@@ -22,7 +22,7 @@ from vcdl.models.resnet_v2 import resnet_v2
 from vcdl.models.small_cnn import small_cnn
 from vcdl.models.trained import train_only
 from vcdl.wire.inputs import InputShape, Outputs
-from vcdl.wire.weights import Vector, flatten, flatten_frozen, trained_weights
+from vcdl.wire.layout import Vector, flatten, flatten_frozen, trained_weights
 
 if TYPE_CHECKING:
     from vcdl.job.model import ModelSettings

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from vcdl.wire.weights import frozen_places, trained_weights
+from vcdl.wire.layout import frozen_places, trained_weights
 
 _TRAINING_PASSES = 3
 """Cost of a training step in forward passes: one forward, and two backward, for the inputs and for the weights."""

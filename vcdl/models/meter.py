@@ -13,7 +13,7 @@ from vcdl.client import own_code
 from vcdl.data.rows import Array
 from vcdl.data.samples import Sliced
 from vcdl.wire.inputs import as_keras_takes
-from vcdl.wire.weights import Vector, assign, trained_weights
+from vcdl.wire.layout import Vector, assign, trained_weights
 
 _Batch = tuple[Array | dict[str, Array], ...]
 

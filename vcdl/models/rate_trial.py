@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vcdl.client.trainer import Trainer
     from vcdl.job.training import TrainingSettings
     from vcdl.wire.inputs import Array
-    from vcdl.wire.weights import Vector
+    from vcdl.wire.layout import Vector
 
 Losses = Callable[["Array", "Array", float], tuple[float, float]]
 """Maps (targets, orders, factor of the rate) to the mean losses of the first and of the last steps."""

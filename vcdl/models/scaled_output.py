@@ -15,8 +15,8 @@ from vcdl.data.dataset import Dataset
 from vcdl.data.rows import Array, first_of
 from vcdl.models.build import BuiltModel
 from vcdl.wire.inputs import as_keras_takes
+from vcdl.wire.layout import assign
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import assign
 from vcdl.wire.workunit import Normalisation
 
 _USUAL = 3.0

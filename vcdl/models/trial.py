@@ -12,9 +12,9 @@ from vcdl.models.fitted import Fitted
 from vcdl.models.measuring import as_compared, measuring
 from vcdl.models.meter import KerasMeter
 from vcdl.wire.inputs import parts_of
+from vcdl.wire.layout import Vector
 from vcdl.wire.normalise import normalise
 from vcdl.wire.task import LOSS
-from vcdl.wire.weights import Vector
 
 if TYPE_CHECKING:
     from vcdl.client.trainer import Trainer

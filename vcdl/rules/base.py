@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from vcdl.rules.state import STATELESS, RuleState
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.yaml_schema.section import Section
 
 

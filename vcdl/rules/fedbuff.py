@@ -8,7 +8,7 @@ from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Damping, Polynomial
 from vcdl.rules.numbers import AboveZero, Count
 from vcdl.rules.state import RuleState
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 class FedBuff(Rule):

@@ -7,7 +7,7 @@ import numpy as np
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.numbers import Fraction, NotNegative
 from vcdl.rules.state import RuleState
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.yaml_schema import values as kinds
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 LENGTHS = 50
 """Number of recent updates whose lengths are in the table; their median is the usual length (vcdl.trust.bounds)."""

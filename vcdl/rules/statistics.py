@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vcdl.rules.base import Rule, Update, mix
 from vcdl.rules.state import RuleState
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _SLOPE = 0.25
 """Damping per version of staleness: an upload of staleness 4 counts half, so that late uploads move statistics less."""

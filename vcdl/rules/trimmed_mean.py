@@ -12,7 +12,7 @@ from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Constant, Damping
 from vcdl.rules.numbers import AboveZero, Count
 from vcdl.rules.state import RuleState
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.yaml_schema import values as kinds
 
 

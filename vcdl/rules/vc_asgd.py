@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from vcdl.rules.base import Rule, Update, mix
 from vcdl.rules.ramp import Ramp
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML, plain_or_section
 

@@ -11,7 +11,7 @@ from vcdl.errors import DataError
 from vcdl.job.update import RULES
 from vcdl.report.wording import plural
 from vcdl.wire.inputs import InputShape, Outputs, count_of, format_shape
-from vcdl.wire.weights import Layout, frozen_places
+from vcdl.wire.layout import Layout, frozen_places
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ from vcdl.run.folder import RunFolder
 from vcdl.stores import WeightStore
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.checksum import checksum_in
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import Layout, Vector, open_weights, read_header, read_weights
+from vcdl.wire.weights import open_weights, read_header, read_weights
 from vcdl.wire.workunit import PLAIN, Transport
 
 _NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")

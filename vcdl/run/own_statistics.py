@@ -18,7 +18,7 @@ from vcdl.data.shards import ShardFile
 from vcdl.errors import DataError
 from vcdl.models.batch_statistics import BatchStatistics
 from vcdl.run.folder import RunFolder
-from vcdl.wire.weights import Layout
+from vcdl.wire.layout import Layout
 
 if TYPE_CHECKING:
     from vcdl.run.run import Run

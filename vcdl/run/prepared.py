@@ -16,7 +16,7 @@ from vcdl.files.version import __version__
 from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
-from vcdl.wire.weights import Layout
+from vcdl.wire.layout import Layout
 from vcdl.wire.workunit import Frozen, Normalisation
 
 _FORMAT = 2

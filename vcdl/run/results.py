@@ -38,8 +38,9 @@ from vcdl.report.tensorboard import write_event_file
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, read_report
 from vcdl.run.run import Run
+from vcdl.wire.layout import Vector, assign, trained_weights
 from vcdl.wire.task import HAS_CLASSES, LOSS
-from vcdl.wire.weights import Vector, assign, read_weights, trained_weights
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import Normalisation, Training
 
 _MOST_SAMPLES = 10_000

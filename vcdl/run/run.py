@@ -27,7 +27,7 @@ from vcdl.stores.base import RESTORED, Expected
 from vcdl.stores.open import load_client_libraries, open_store
 from vcdl.stores.settings import StoreSettings
 from vcdl.wire.frozen import read_frozen
-from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.layout import Layout, Vector
 from vcdl.wire.workunit import Training, Transport, WorkunitName
 
 

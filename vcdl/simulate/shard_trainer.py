@@ -2,7 +2,7 @@
 
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.client.worker import main
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import Training
 
 

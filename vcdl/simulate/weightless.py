@@ -64,7 +64,7 @@ from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_run import publishing, queue_ahead
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.wire.weights import Layout
+from vcdl.wire.layout import Layout
 from vcdl.wire.workunit import Normalisation, WorkunitName
 
 _SAMPLES = 1000

@@ -12,7 +12,7 @@ from vcdl.errors import StoreLost, StoreUnavailable
 from vcdl.errors.refusal import Refused
 from vcdl.rules.state import RuleState
 from vcdl.stores.change import Change, WorkingVector, fold_changes
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _TRIES = 100
 """Attempts at a fold that is overtaken by other servers each time. Servers take turns, so a second attempt is rare, and

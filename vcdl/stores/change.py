@@ -10,7 +10,7 @@ from typing import Protocol
 
 from vcdl.errors.refusal import Refused
 from vcdl.rules.state import RuleState
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 FOLD_BLOCK = 1 << 18
 """Numbers that are folded at a time, 1 MiB, so that a block, an upload and the rule's arrays fit into the processor's

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vcdl.wire.checksum import checksum_of
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk, so that it fits a 16 MiB packet of MariaDB even if every byte must be escaped (twice the size).

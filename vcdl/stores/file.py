@@ -29,7 +29,7 @@ from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.settings import StoreSettings
 from vcdl.stores.slots import OpenedSlots, WeightSlots
 from vcdl.wire.checksum import Checksum, checksum_of
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 class FileStore(WeightStore):

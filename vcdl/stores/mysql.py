@@ -15,7 +15,7 @@ from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunks, seal, unseal
 from vcdl.stores.server_store import Head, ServerStore
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 try:
     from MySQLdb.constants import CR, ER

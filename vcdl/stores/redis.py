@@ -26,7 +26,7 @@ from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks, seal, unseal
 from vcdl.stores.server_store import Head, ServerStore, fresh_name
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 try:
     import redis

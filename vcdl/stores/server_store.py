@@ -22,7 +22,7 @@ from vcdl.stores.base import Applied, Conflict, Expected, Transaction, WeightSto
 from vcdl.stores.change import InMemory
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import Consistency, StoreSettings
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _TRIES = 20
 """Attempts at a call that other servers keep interrupting; with turns a second one is rare, so this many mean

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.errors import StoreError
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _SLOTS = 2
 """Number of slots: two, so that the old version is intact until the commit of the new one."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from vcdl.errors.refusal import Refusal, Refused
 from vcdl.stores import Change, Fold
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 SIZE = 1000
 """Number of weights in a test's store, unless a test says otherwise."""

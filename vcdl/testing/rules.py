@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vcdl.rules.base import Rule, Update
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _SIZES = (0, 1, 2, 1000, 100_003)
 _UPDATES = 100

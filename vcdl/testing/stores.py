@@ -14,7 +14,7 @@ from vcdl.stores import Applied, Fold, Unfit, WeightStore
 from vcdl.stores.base import Expected
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.testing.folds import SIZE, changing, fold, replayed, subtask, weights, workunit
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 OpenStore = Callable[..., WeightStore]
 """`open_store(size=SIZE)` opens a new connection to the same store at each call. It must be picklable, for other

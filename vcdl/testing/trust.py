@@ -14,7 +14,7 @@ from vcdl.rules.base import Update
 from vcdl.run.staging import Uploaded
 from vcdl.testing.folds import weights, workunit
 from vcdl.trust.contract import Admission, Trust, UploadFacts
-from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.layout import Layout, Variable, Vector
 from vcdl.wire.workunit import UpdateHeader
 
 LAYOUT = Layout((Variable("dense/kernel", (60, 10), 0), Variable("dense/bias", (10,), 600)))

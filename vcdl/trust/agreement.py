@@ -19,7 +19,7 @@ import numpy as np
 from vcdl.checks.upload_reader import open_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.encoding import Encoding
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 TOLERANCE = 0.1
 """Largest distance of honest uploads, as a fraction of the longer step. See docs/trust.md, "Re-execution", for the

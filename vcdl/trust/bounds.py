@@ -34,7 +34,7 @@ import numpy.typing as npt
 from vcdl.rules.base import Rule
 from vcdl.rules.state import LENGTHS, RuleState
 from vcdl.run.run import Run
-from vcdl.wire.weights import Layout, Variable, Vector
+from vcdl.wire.layout import Layout, Variable, Vector
 
 _FLOOR = 0.1
 """Least scale of a number that may not be negative, as a fraction of its variable's mean, so that zeros can move."""

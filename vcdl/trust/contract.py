@@ -17,7 +17,7 @@ from vcdl.errors.refusal import Refused
 from vcdl.journal.events import Recorded, RolledBack
 from vcdl.rules.base import Update
 from vcdl.run.staging import Uploaded
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 from vcdl.wire.workunit import UpdateHeader
 
 

@@ -9,7 +9,7 @@ from vcdl.trust.bounds import Bounds, StepLimits
 from vcdl.trust.contract import UploadFacts
 from vcdl.trust.reference_file import Reference
 from vcdl.trust.step import Step, StepCheck
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _GROWTH = 0.5
 """Exponent by which a step's length is assumed to grow with the samples trained, to compare parts with whole subtasks.

@@ -13,7 +13,7 @@ import numpy as np
 from vcdl.job import Job
 from vcdl.models.trial import divergence_error
 from vcdl.trust.bounds import Bounds
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 if TYPE_CHECKING:
     from vcdl.client.trainer import Trainer

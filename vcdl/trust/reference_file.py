@@ -7,7 +7,8 @@ import numpy as np
 
 from vcdl.errors import FileUnavailable, WeightsFileError
 from vcdl.stores.change import KEPT_NUMBERS
-from vcdl.wire.weights import Layout, Vector, WeightsFile, open_weights
+from vcdl.wire.layout import Layout, Vector
+from vcdl.wire.weights import WeightsFile, open_weights
 
 
 class Reference:

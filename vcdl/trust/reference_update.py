@@ -12,8 +12,8 @@ from vcdl.data.samples import Samples
 from vcdl.errors import folder_errors
 from vcdl.journal.history import JobHistory
 from vcdl.run.run import Run
+from vcdl.wire.layout import Vector
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import Vector
 
 
 class ReferenceUpdate:

@@ -11,7 +11,8 @@ import numpy as np
 
 from vcdl.errors import WeightsFileError, weights_file_error
 from vcdl.wire.hdf5_form import WEIGHTS
-from vcdl.wire.weights import Vector, open_dataset, write_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import open_dataset, write_weights
 from vcdl.wire.workunit import Frozen
 
 _HEADER = json.dumps({"format": 1})

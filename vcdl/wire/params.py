@@ -9,7 +9,8 @@ import numpy as np
 
 from vcdl.errors import WeightsFileError
 from vcdl.wire.checksum import checksum_of
-from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import write_weights
 
 _FORMAT = 2
 """Format number of params.h5's header, because a client must refuse any other."""

@@ -7,7 +7,7 @@ import numpy as np
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.numbers import AboveZero, Count
 from vcdl.rules.state import RuleState
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 
 class Median(Rule):

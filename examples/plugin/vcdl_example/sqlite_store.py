@@ -15,7 +15,7 @@ from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Transaction, WeightStore, check_expected
 from vcdl.stores.change import InMemory
 from vcdl.stores.settings import StoreKind, StoreSettings
-from vcdl.wire.weights import Vector
+from vcdl.wire.layout import Vector
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS head (job TEXT PRIMARY KEY, version INTEGER, vector BLOB)",

@@ -19,7 +19,8 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateSuperseded
 from vcdl.run.reading import events_of
 from vcdl.run.run import Run
-from vcdl.wire.weights import Vector, read_weights
+from vcdl.wire.layout import Vector
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import WorkunitName
 
 pytestmark = [pytest.mark.boinc, pytest.mark.keras]

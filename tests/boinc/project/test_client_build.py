@@ -32,8 +32,8 @@ _MODULES = """
     vcdl.codecs.encoded_file vcdl.codecs.encoding vcdl.codecs.float16 vcdl.codecs.float32 vcdl.codecs.int8
     vcdl.codecs.logarithmic vcdl.codecs.top_k vcdl.codecs.two_bits vcdl.errors vcdl.errors.backoff vcdl.files
     vcdl.files.atomic vcdl.files.lock vcdl.files.version vcdl.wire vcdl.wire.checksum vcdl.wire.fields vcdl.wire.frozen
-    vcdl.wire.hdf5_form vcdl.wire.inputs vcdl.wire.jpeg vcdl.wire.newest vcdl.wire.normalise vcdl.wire.npz_form
-    vcdl.wire.params vcdl.wire.taken vcdl.wire.weights vcdl.wire.workunit
+    vcdl.wire.hdf5_form vcdl.wire.inputs vcdl.wire.jpeg vcdl.wire.layout vcdl.wire.newest vcdl.wire.normalise
+    vcdl.wire.npz_form vcdl.wire.params vcdl.wire.taken vcdl.wire.weights vcdl.wire.workunit
 """
 SUBCLASS_OF_KERAS = "vcdl.client.muon"
 MODULES = _MODULES.split()
