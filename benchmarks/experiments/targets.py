@@ -12,9 +12,9 @@ from vcdl.data.npz_file import read_split
 from vcdl.data.rows import Array
 from vcdl.errors import unreadable
 from vcdl.files.atomic import whole_file
+from vcdl.run.export import load_trained_model
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
-from vcdl.run.results import load_trained_model
 from vcdl.run.run import Run
 from vcdl.wire.normalise import normalise
 

@@ -16,8 +16,8 @@ from tests.places import DOCS, ROOT
 from vcdl.job import Job, save_job
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
+from vcdl.run.export import export_model
 from vcdl.run.folder import RunFolder
-from vcdl.run.results import export_model
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader, write_params
 from vcdl.wire.weights import read_weights

@@ -20,8 +20,8 @@ from vcdl.loop.preparation import prepare
 from vcdl.models.build import build_model
 from vcdl.models.hub import preset_model, write_preset
 from vcdl.remote.parcel import parcel_of
+from vcdl.run.export import export_preset, newest_version
 from vcdl.run.folder import RunFolder
-from vcdl.run.results import export_preset, newest_version
 from vcdl.run.run import Run
 from vcdl.wire.layout import assign
 from vcdl.wire.weights import write_weights

@@ -27,10 +27,11 @@ from vcdl.journal.observer import RunObserver
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.preparation import prepare
 from vcdl.run import results
+from vcdl.run.export import export_model
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import read_report
-from vcdl.run.results import compare_export, export_model, leave_results
+from vcdl.run.results import compare_export, leave_results
 from vcdl.run.run import Run
 from vcdl.wire.layout import Vector
 from vcdl.wire.normalise import normalise

@@ -14,9 +14,10 @@ from vcdl.data.shards import ShardFile
 from vcdl.journal.events import EvaluationWanted
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
+from vcdl.run.export import export_model, load_trained_model
 from vcdl.run.folder import RunFolder
 from vcdl.run.own_statistics import leave_samples
-from vcdl.run.results import export_model, leave_confusion_matrix, load_trained_model
+from vcdl.run.results import leave_confusion_matrix
 from vcdl.run.run import Run
 from vcdl.wire.layout import Layout, Vector, flatten
 from vcdl.wire.params import ParamsHeader

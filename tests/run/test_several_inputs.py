@@ -10,7 +10,7 @@ from keras import layers
 
 from tests.run.test_tasks import RNG, N, begun, fitted, measured, shard_of, trained
 from vcdl.data.samples import read_samples
-from vcdl.run.results import export_model
+from vcdl.run.export import export_model
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.layout import assign
 

@@ -11,7 +11,7 @@ from keras import layers
 
 from tests.run.test_tasks import TABLE, N, begun, measured, shard_of, trained
 from vcdl.data.samples import read_samples
-from vcdl.run.results import classes_file, export_model
+from vcdl.run.export import classes_file, export_model
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.layout import assign
 

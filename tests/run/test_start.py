@@ -13,8 +13,8 @@ from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
 from vcdl.models.fitted import build_fitted
 from vcdl.models.lora import has_lora
+from vcdl.run.export import export_model, start_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.results import export_model, start_of
 from vcdl.run.run import Run
 from vcdl.wire.layout import flatten
 from vcdl.wire.params import ParamsHeader, write_params

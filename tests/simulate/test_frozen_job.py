@@ -11,9 +11,9 @@ from vcdl.errors import RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.journal.events import StopReason, UpdateApplied, VersionEvaluated, WorkunitSent
 from vcdl.journal.observer import RunObserver
+from vcdl.run.export import export_model
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import events_of
-from vcdl.run.results import export_model
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.shard_trainer import ShardTrainers

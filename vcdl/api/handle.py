@@ -203,7 +203,8 @@ class RunHandle:
             VcdlError: The run has no such weights.
         """
         from vcdl.client import own_code
-        from vcdl.run.results import best_version, export_model, load_exported, newest_version
+        from vcdl.run.export import best_version, export_model, newest_version
+        from vcdl.run.results import load_exported
 
         if self._job.model.code is not None:
             own_code.permit()

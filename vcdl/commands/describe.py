@@ -29,7 +29,7 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
     """
     from vcdl.job import SMALL_FLEET, load_job
     from vcdl.run.describe import describe_job as description_of
-    from vcdl.run.results import start_of
+    from vcdl.run.export import start_of
 
     # Load the job as for a small fleet: the description is about what is sent to clients, which a local run lacks.
     job = load_job(job_file, overrides, SMALL_FLEET)

@@ -34,8 +34,8 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     Raises:
         VcdlError: The run cannot be read, or the file cannot be written.
     """
+    from vcdl.run.export import best_version, export_model, newest_version
     from vcdl.run.finding import display_path
-    from vcdl.run.results import best_version, export_model, newest_version
 
     folder = RunFolder.existing(path)
     if not folder.prepared_file.is_file():
@@ -56,8 +56,8 @@ def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
     Raises:
         VcdlError: The job has no preset, or the folder cannot be written.
     """
+    from vcdl.run.export import best_version, export_preset, newest_version
     from vcdl.run.finding import display_path
-    from vcdl.run.results import best_version, export_preset, newest_version
 
     version = export_preset(RunFolder.existing(path), output, best_version if best else newest_version)
     click.echo(f"preset {display_path(output)}, version {version} of the weights")

@@ -15,10 +15,10 @@ from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import footprint_of
+from vcdl.run.export import start_of
 from vcdl.run.finding import display_path
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.run.results import start_of
 from vcdl.run.run import Run
 from vcdl.run.store_claim import requested_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries

@@ -107,7 +107,7 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
 
     Args:
         base: The preset that the model was made of. Weights of it that the model lacks are written unchanged.
-        model: As `vcdl.run.results.export_model` wrote it.
+        model: As `vcdl.run.export.export_model` wrote it.
         task: The job's `data > task`.
         output: Folder to write.
 

@@ -109,7 +109,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.rate_trial import trial_lengths
     from vcdl.models.trial import try_job
-    from vcdl.run.results import start_of
+    from vcdl.run.export import start_of
 
     dataset = load_data_with_model_classes(job, partial(load_dataset, seed=job.seed))
     fit = build_fitted(job, dataset, start_of(job))
