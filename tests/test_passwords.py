@@ -8,7 +8,7 @@ import pytest
 from benchmarks.experiments.__main__ import Wanted
 from vcdl.errors import JobError, without_passwords
 from vcdl.job import load_job
-from vcdl.run.failure import write_bug_report
+from vcdl.report.failure import write_bug_report
 
 JOB = "name: a\nmodel: {builtin: mlp}\ndata: {dataset: digits}\n"
 URL = "redis://:hunter2@host/x"

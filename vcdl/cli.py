@@ -111,7 +111,7 @@ def exit_code_of(arguments: Sequence[str], command: click.Command = vcdl) -> Exi
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
-        from vcdl.run.failure import describe_error
+        from vcdl.report.failure import describe_error
 
         return _say(*describe_error(error))
     return ExitCode(result)

@@ -13,7 +13,7 @@ import pytest
 
 from vcdl.errors import ExitCode, GridError, StoreError, start_cure
 from vcdl.local.child import ChildProcess, run_child
-from vcdl.run.failure import how_it_died, peak_bytes_of
+from vcdl.report.failure import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 
 PROGRAM = (

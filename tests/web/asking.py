@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 from fastapi.testclient import TestClient
 
-from vcdl.run.failure import describe_error
+from vcdl.report.failure import describe_error
 from vcdl.web.app import bound, create_app
 from vcdl.web.service import WebService
 

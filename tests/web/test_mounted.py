@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from tests.run_folders import make_run
 from tests.web.asking import ADDRESS, csrf_of
-from vcdl.run.failure import describe_error
+from vcdl.report.failure import describe_error
 from vcdl.web.app import create_app, mount
 from vcdl.web.service import WebService
 

@@ -21,7 +21,7 @@ from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.local.warm_workers import one_thread
-from vcdl.run.failure import describe_error
+from vcdl.report.failure import describe_error
 
 _TASKS_EVERY_S = 0.5
 """Seconds between two lists of running subtasks, so that a line per heartbeat does not flood the pipe."""

@@ -117,7 +117,7 @@ class RunProcess:
         return self._process.stdin
 
     def _death(self, status: int) -> VcdlError:
-        from vcdl.run.failure import how_it_died
+        from vcdl.report.failure import how_it_died
 
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _SHOWN_BYTES))
         lines = self._log.read().decode(errors="replace").splitlines()

@@ -68,7 +68,7 @@ def mask(text: str, *names: str) -> str:
 def _machine() -> dict[str, Any]:
     from vcdl.client.memory import available_memory_bytes
     from vcdl.files.extras import installed_extras
-    from vcdl.run.failure import versions
+    from vcdl.report.failure import versions
 
     return {
         "python": platform.python_version(),

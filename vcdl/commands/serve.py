@@ -66,7 +66,7 @@ def serve(order: ServiceOrder) -> ExitCode:
         GridError: The port cannot be used, or packages are missing.
     """
     from vcdl.files.atomic import atomic_write
-    from vcdl.run.failure import describe_error
+    from vcdl.report.failure import describe_error
     from vcdl.run.finding import display_path
     from vcdl.web.app import bound, create_app, mount
     from vcdl.web.app import serve as answer

@@ -15,7 +15,7 @@ from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.errors.backoff import Attempts, Backoff
 from vcdl.files.children import when_parent_ends
 from vcdl.local.warm_workers import Child, start_module
-from vcdl.run.failure import how_it_died, peak_bytes_of
+from vcdl.report.failure import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 
 _DEATHS_ALLOWED = 5

@@ -22,7 +22,7 @@ from vcdl.local.folder_grid import FolderGrid
 from vcdl.local.slots import SlotFolders
 from vcdl.local.worker_process import WorkerProcess
 from vcdl.loop.grid import GaveUp, Outcome
-from vcdl.run.failure import how_it_died
+from vcdl.report.failure import how_it_died
 from vcdl.run.folder import RunFolder
 from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE

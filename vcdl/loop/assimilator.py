@@ -9,7 +9,7 @@ record.
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
@@ -28,7 +28,8 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results
-from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, open_fold
+from vcdl.loop.pending_upload import BelievedClaims, PendingUpload, applied_event
+from vcdl.loop.streamed_upload import BufferPool, FoldSettings, open_fold
 from vcdl.run.folder import RestoreLock
 from vcdl.run.kept_weights import Snapshots, keep_upload
 from vcdl.run.run import Run
@@ -49,44 +50,6 @@ forever."""
 _FOLDED_AT_ONCE = 8  # a larger batch costs a longer second try
 """Uploads folded between one read and one write of the shared weights: each further upload saves a pass over W, but
 costs another try if the server dies, because the whole batch is then claimed again."""
-
-
-@dataclass(frozen=True)
-class _Believed:
-    """An upload's claims about its training, without those that are impossible."""
-
-    train_s: float | None
-    times_s: dict[str, float]
-    """Seconds by stage of the subtask."""
-    loss: float | None
-
-
-@dataclass
-class _Waiting:
-    """An upload with a valid header that is to be applied. Its weights are checked while they are applied."""
-
-    uploaded: Uploaded
-    name: WorkunitName
-    """The upload's workunit name, with its base version replaced by the one that its client really started from."""
-    header: UpdateHeader
-    admission: Admission
-    believed: _Believed
-    is_doubted: bool = False
-    """Whether the upload was found suspicious: it gets a small weight instead of being refused again."""
-    fold_s: float = 0.0
-    """Seconds that this server worked on the upload."""
-    ended_s: float = 0.0
-    """The journal's time at which that work ended."""
-    streamed: StreamedUpload | None = field(default=None, repr=False)
-    """The reader of the upload's last fold, or None if the store had already applied the subtask."""
-
-    @property
-    def waited_s(self) -> float | None:
-        """Seconds between arrival and application, without the server's own work on the upload; None if unknown."""
-        came_s = self.uploaded.received_s
-        if came_s is None or self.streamed is None:
-            return None
-        return round(max(0.0, self.ended_s - came_s - self.fold_s), 6)
 
 
 class Assimilator:
@@ -174,7 +137,7 @@ class Assimilator:
             with suppress(FileNotFoundError):  # another server has just folded it in
                 yield Uploaded(path.stem, path, path.stat().st_size)
 
-    def _inspect(self, upload: Uploaded) -> _Waiting | None:
+    def _inspect(self, upload: Uploaded) -> PendingUpload | None:
         """Check an upload's header and decide how much it counts, before its weights are read.
 
         Returns:
@@ -193,7 +156,7 @@ class Assimilator:
         # The server trusts its own training, whatever the quota of the host that the workunit is named after.
         if is_own:
             admission = replace(admission, weight=1.0, refused=None)
-        return _Waiting(
+        return PendingUpload(
             uploaded=replace(upload, host=admission.host),
             # A client may start from newer weights than its workunit names (decision 038). Staleness, base and
             # rollbacks follow the version that it used.
@@ -204,15 +167,15 @@ class Assimilator:
             is_doubted=is_own,  # no measurement can contradict what the server trained itself
         )
 
-    def _check_claims(self, header: UpdateHeader, admission: Admission, age_s: float | None) -> _Believed:
+    def _check_claims(self, header: UpdateHeader, admission: Admission, age_s: float | None) -> BelievedClaims:
         """Return a header's claims about the training, each None or empty if it is impossible.
 
         `age_s` is the time since its workunit was created, in seconds; None if unknown.
         """
         train_s = believed_train_s(header.train_s, age_s, admission.usual_train_s)
-        return _Believed(train_s, believed_times_s(header.times_s, train_s, age_s), self._claims.loss(header.loss))
+        return BelievedClaims(train_s, believed_times_s(header.times_s, train_s, age_s), self._claims.loss(header.loss))
 
-    def _fold(self, batch: list[_Waiting]) -> None:
+    def _fold(self, batch: list[PendingUpload]) -> None:
         """Apply a batch of uploads, or refuse or drop them, until none is left. Takes the restore lock each time."""
         while batch:
             # The lock is held until the rows are written: a restore in between would lose an update that the journal
@@ -223,7 +186,7 @@ class Assimilator:
                 done = self._drop_overtaken(batch) or self._fold_some(batch)
             batch = [item for item in batch if item.uploaded.workunit not in done]
 
-    def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
+    def _drop_overtaken(self, batch: list[PendingUpload]) -> Collection[str]:
         """Record uploads that started from weights with a dropped update as superseded; return their workunits."""
         # Read them inside the lock: a rollback that is recorded later waits for these rows.
         rollbacks = self._trust.rollbacks()
@@ -232,7 +195,7 @@ class Assimilator:
             self._conclude(item.uploaded.workunit, *self._supersede(item))
         return {item.uploaded.workunit for item in overtaken}
 
-    def _supersede(self, item: _Waiting) -> Iterable[Event]:
+    def _supersede(self, item: PendingUpload) -> Iterable[Event]:
         """Yield the row of an overtaken upload.
 
         There is none if its server was killed after writing a row, before the job was rolled back. The rollback has
@@ -246,7 +209,7 @@ class Assimilator:
                 yield WorkunitCancelled(uploaded.workunit)
             yield UpdateSuperseded(uploaded.workunit, uploaded.size_bytes, uploaded.host)
 
-    def _fold_some(self, batch: list[_Waiting]) -> Collection[str]:
+    def _fold_some(self, batch: list[PendingUpload]) -> Collection[str]:
         """Apply a batch up to the next version that must be evaluated, or refuse some of its uploads.
 
         Returns:
@@ -275,7 +238,7 @@ class Assimilator:
             self._conclude(item.uploaded.workunit, *self._events(item, record), version=version)
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
-    def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
+    def _refuse_or_doubt(self, batch: Sequence[PendingUpload], refused: Mapping[str, Refused]) -> Collection[str]:
         """Record the refusal of uploads, or reduce the weight of suspicious ones in place for the next try.
 
         Args:
@@ -301,7 +264,7 @@ class Assimilator:
                 done.append(item.uploaded.workunit)
         return done
 
-    def _as_fold(self, item: _Waiting) -> Fold:
+    def _as_fold(self, item: PendingUpload) -> Fold:
         """Return the order to the store to apply an upload, which opens the upload only when it is needed."""
         # None also marks a subtask that the store had already applied: then `begin` is never called and nothing is
         # read.
@@ -309,7 +272,7 @@ class Assimilator:
         weight = item.admission.weight
         return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, begin, weight)
 
-    def _begin(self, item: _Waiting, staleness: int) -> Change:
+    def _begin(self, item: PendingUpload, staleness: int) -> Change:
         """Open an upload to be applied now, or return a change that refuses it.
 
         The store calls this if it has not applied the subtask yet. `staleness` is negative if the upload's base version
@@ -368,9 +331,9 @@ class Assimilator:
         self._results.done(workunit, version)
         self._run.folder.own_upload(workunit).unlink(missing_ok=True)
 
-    def _events(self, item: _Waiting, record: Applied) -> Iterable[Event]:
+    def _events(self, item: PendingUpload, record: Applied) -> Iterable[Event]:
         """Yield the journal rows of an upload, from the store's record."""
-        applied, host = _applied_event(item, record), item.uploaded.host
+        applied, host = applied_event(item, record), item.uploaded.host
         if record.workunit == item.uploaded.workunit:
             # The client sends this text: remove control characters, because a terminal will show it.
             if self._machines.get(host) != item.header.machine:
@@ -394,31 +357,3 @@ def _losses_of(journal: Journal) -> list[float]:
     # Only the newest rows: a server that starts late in a long job must not read all of them.
     rows = [row.event for row in journal.newest(UpdateApplied.kind, LOSSES_KEPT)]
     return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]
-
-
-def _applied_event(item: _Waiting, record: Applied) -> UpdateApplied:
-    """Return the journal row of an upload, from the store's record and the upload's header."""
-    header = item.header
-    return UpdateApplied(
-        workunit=item.uploaded.workunit,
-        version=record.version,
-        base_version=item.name.base_version,
-        staleness=record.staleness,
-        weight=record.weight,
-        samples=header.samples,
-        fraction=header.fraction,
-        train_s=item.believed.train_s,
-        loss=item.believed.loss,
-        bytes_up=item.uploaded.size_bytes,
-        host=item.uploaded.host,
-        trust=record.trust,
-        rate=item.admission.rate,
-        backend=header.backend,
-        is_part=item.admission.is_part,
-        cosine=None if item.streamed is None else item.streamed.cosine,
-        reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,
-        checksum="" if item.streamed is None else item.streamed.checksum,
-        times_s=item.believed.times_s,
-        waited_s=item.waited_s,
-        fold_s=None if item.streamed is None else round(item.fold_s, 6),
-    )

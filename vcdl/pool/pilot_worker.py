@@ -7,7 +7,7 @@ from typing import Any
 
 from vcdl.errors import GridError, start_cure
 from vcdl.local.worker_process import WorkerProcess
-from vcdl.run.failure import how_it_died
+from vcdl.report.failure import how_it_died
 
 _START_ATTEMPTS = 3
 """Processes that may die in a row before one of them is ready: after that the next ones would die, too."""

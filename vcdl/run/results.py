@@ -1,7 +1,8 @@
 """Write the results of a run that has ended: model, curve, confusion matrix, TensorBoard's file, summary.json.
 
 Before a run counts as finished, plain Keras loads the exported file and evaluates it on the user's samples, as they
-are. The loss must equal the evaluator's for the same weights: different code builds the two models, in different processes.
+are. The loss must equal the evaluator's for the same weights: different code builds the two models, in different
+processes.
 """
 
 from contextlib import closing

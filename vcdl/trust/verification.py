@@ -5,9 +5,9 @@ not the result of its subtask. So a host that lied is distinguished from one wit
 punished.
 
 The server retrains uploads that look suspicious, the first upload of each host, and the next upload of a host that was
-refused. Of the others it retrains as many as the job's budget allows (`trust > verify`), alternating between two
-choices: an unpredictable one of the host with the most unverified uploads, and the one whose step agreed least with the
-others. An upload that agrees vouches for everything that its host had uploaded when it was drawn.
+refused. Of the others it retrains as many as the job's budget allows (`trust > verify`), drawn so that no client can
+predict which (vcdl.trust.candidates). An upload that agrees vouches for everything that its host had uploaded when it
+was drawn.
 
 The evaluator's process does this while no evaluation waits. An upload is skipped if it, or the weights it started from,
 no longer exist. It is also skipped if the model draws random numbers and the client has another backend: its host is
@@ -17,11 +17,8 @@ Before a job ends, its last uploads are also sampled, within a limit: a liar may
 hosts keep failing are trained here in turn with sampled uploads (vcdl.trust.trials).
 """
 
-import hashlib
 import logging
-import math
 import time
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,46 +28,31 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.errors import ModelError, RunFolderError, Unavailable, VcdlError, WeightsFileError, WorkunitError
 from vcdl.errors.refusal import Refused
 from vcdl.journal.events import (
-    VALIDATION,
     Event,
-    HostConvicted,
     Recorded,
-    RolledBack,
-    StopDecided,
     UpdateApplied,
     UploadVerified,
     VerificationEnded,
-    VersionEvaluated,
     WorkunitCreated,
 )
 from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
-from vcdl.journal.monitor import Monitor
 from vcdl.run.run import Run
 from vcdl.run.staging import Staged, stage
 from vcdl.trust.agreement import TOLERANCE, disagreement
-from vcdl.trust.hosts import LEAST_WEIGHT, HostHistory
+from vcdl.trust.candidates import Candidates, is_strange
+from vcdl.trust.hosts import HostHistory
 from vcdl.trust.retraining import Retraining
 from vcdl.trust.trials import Trials
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
-_BACKLOG = 1000
-"""Most uploads to draw from, so that memory is bounded; the files of older ones are mostly gone."""
 _SCATTER = 4.0
 """Longest distance of an honest upload, as a multiple of that between two trainings here whose rates differ slightly. A
 larger value lets a larger lie pass; a smaller one suspects hosts whose processor rounds differently."""
 _OTHER_RATE = 1.0001  # a fourth digit of the rate moves a training about as far as rounding on another processor
 _FARTHEST = 1e9
 """Distance that stands for infinity, because JSON cannot contain that."""
-_AFTER_A_SLEEPER = 3
-"""Uploads drawn beyond the budget for each host that lied after an honest upload, and each fall of the job's score."""
-_FALL = 0.1
-"""Fraction of its best value by which a job's score must fall to count as a fall; smaller changes may be noise."""
-_FIRST = 3.0
-"""Factor on the weight of a host's uploads in the draw while none has agreed, so that newcomers are verified first."""
-_NEWEST = 3
-"""Number of a host's last uploads from which one is drawn: if a host begins to lie, its last uploads are the lies."""
 _AT_THE_END, _TIME_AT_THE_END = 3, 0.1
 """Uploads that are drawn at least before the job ends, and the part of the job's time during which more are drawn. No
 client works meanwhile. Three are enough to find a liar among ten hosts that waited for the last tenth of a short job.
@@ -127,15 +109,9 @@ class Verification:
         self._draws = draws
         self._backend = keras.backend.backend()
         self._share = run.job.trust.verify
-        self._waiting: dict[str, UpdateApplied] = {}
-        """Workunit → its upload, for uploads that may be drawn."""
-        self._monitor = run.job.monitor
-        self._best, self._is_low, self._falls = -math.inf, False, 0
-        """The best score so far, whether the last one is far below it, and how often it fell that far."""
+        self._candidates = Candidates(run.draw_secret, run.job.trust.verify, run.job.monitor)
         self._check: _Check | None = None
         self._trials = Trials(run, history, retraining)
-        self._was_strange = False
-        """Whether the last retrained upload looked suspicious."""
         self._has_tried = False
         """Whether the last turn went to a failed subtask (`Trials`), so that the next one goes to an upload."""
         self._incomparable: dict[str, UploadVerified] = {}
@@ -160,31 +136,11 @@ class Verification:
         """Apply the next journal event; an event that was already applied is skipped."""
         if recorded.id <= self.last_id:
             return
-        match event := recorded.event:
-            case UpdateApplied():
-                if host := event.host or self._hosts.sender(event.workunit):
-                    self._compare_backends(event, host)
-                    self._waiting[event.workunit] = structs.replace(event, host=host)
-                    # Drop the oldest, because its files are deleted first.
-                    if len(self._waiting) > _BACKLOG:
-                        del self._waiting[next(iter(self._waiting))]
-            # A host can make any upload look suspicious, so this verdict must not vouch for its other uploads.
-            case UploadVerified(was_strange=True):
-                self._waiting.pop(event.workunit, None)
-            case UploadVerified():
-                done = [one for one in self._waiting.values() if one.host == event.host and one.version <= event.up_to]
-                for one in done:
-                    del self._waiting[one.workunit]
-            case HostConvicted():
-                self._waiting = {name: one for name, one in self._waiting.items() if one.host != event.host}
-            case RolledBack() if not event.host:  # an upload that was dropped with a liar's may itself be a lie
-                self._waiting = {name: one for name, one in self._waiting.items() if one.version not in event.dropped}
-            case VersionEvaluated(split=split) if split == VALIDATION:
-                self._apply_measure(event)
-            case StopDecided():
-                self._waiting.clear()
-            case _:
-                pass
+        event = recorded.event
+        if isinstance(event, UpdateApplied) and (host := event.host or self._hosts.sender(event.workunit)):
+            self._compare_backends(event, host)
+            self._candidates.add(structs.replace(event, host=host))
+        self._candidates.follow(event)
         self._trials.follow(event)
         self._kept_hosts.follow(recorded)
 
@@ -194,14 +150,6 @@ class Verification:
             _log.info("%s: %s of %s draws other random numbers", self._run.name, event.backend, host)
             of = event.workunit, host, event.version
             self._incomparable[host] = UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False)
-
-    def _apply_measure(self, event: VersionEvaluated) -> None:
-        """Count a fall of the job's score, after which more uploads are drawn: a host may be lying now."""
-        self._monitor = self._monitor or Monitor.of_first(event)
-        score = self._monitor.score(self._monitor.value(event))
-        is_low = score < self._best - _FALL * abs(self._best)
-        self._falls += is_low and not self._is_low
-        self._is_low, self._best = is_low, max(self._best, score)
 
     def next_events(self) -> list[Event]:
         """Return the events to record that are due. If none is, train for a time slice, and return what follows.
@@ -254,8 +202,7 @@ class Verification:
 
     def _end(self, check: _Check) -> None:
         """Forget an upload that was retrained, or that cannot be, and remove its slots."""
-        self._was_strange = check.update.trust < LEAST_WEIGHT
-        self._waiting.pop(check.update.workunit, None)
+        self._candidates.retrained(check.update)
         self._retraining.clear()
         self._check = None
 
@@ -298,50 +245,13 @@ class Verification:
             except Unavailable:
                 raise
             except (Refused, WeightsFileError, WorkunitError, RunFolderError):
-                del self._waiting[update.workunit]  # its files are gone, or it cannot be compared
+                self._candidates.skip(update)
         return None
 
     def _next(self) -> UpdateApplied | None:
-        """Return the next upload to retrain, alternately a suspicious one and an ordinary one; None without any."""
-        waiting = [one for one in self._waiting.values() if one.host not in self._hosts.disputed]
-        strange = [one for one in waiting if one.trust < LEAST_WEIGHT]
-        usual = self._next_usual([one for one in waiting if one.trust >= LEAST_WEIGHT])
-        # Take turns: otherwise a host that looks suspicious, but is within rounding, would keep the lies of others from
-        # being found.
-        is_turn = usual is None or not self._was_strange
-        return strange[-1] if strange and is_turn else usual
-
-    def _next_usual(self, waiting: list[UpdateApplied]) -> UpdateApplied | None:
-        """Return the next upload among those that look like others, or None if none is due.
-
-        It is one of the newest of the host with the most unverified weight, chosen by a secret. Beyond the budget
-        (`trust > verify`), only hosts that must be verified are considered.
-
-        Args:
-            waiting: Uploads that may be drawn, oldest first.
-        """
-        hosts = self._hosts
-        urgent = [one for one in waiting if hosts.must_be_verified(one.host)]
-        if urgent and math.isinf(hosts.closest):
-            # No host is convicted before one agrees, and the first uploads may all be lies that agree with each other.
-            # So begin with the one most like the server's own step.
-            return max(urgent, key=lambda one: one.reference_cosine or 0.0)
-        turned = hosts.sleepers + self._falls
-        if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned or self._draws_at_the_end:
-            # The budget is not used up, so every upload may be drawn and not only those that must be.
-            urgent = waiting
-        if not urgent:
-            return None
-        brought = defaultdict[str, float](float)
-        for one in urgent:
-            is_first = hosts.must_be_verified(one.host) and not (hosts.sleepers or self._is_low)
-            doubts = _FIRST if is_first else 1.0
-            # The weight of the draw is what is at stake: the unproven weight of a host in the job, and more if it
-            # disagrees with others.
-            brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
-        most = max(brought, key=brought.__getitem__)
-        newest = [one for one in urgent if one.host == most][-1 if self._is_closing else -_NEWEST :]
-        return max(newest, key=lambda one: _rank(self._run.draw_secret, "verify", one.workunit))
+        """Return the next upload to retrain, or None if none is due."""
+        may_draw = self._candidates.has_budget(self._hosts) or self._draws_at_the_end
+        return self._candidates.next(self._hosts, may_draw=may_draw, is_closing=self._is_closing)
 
     def _check_of(self, update: UpdateApplied) -> _Check:
         """Prepare the retraining of an upload.
@@ -393,7 +303,7 @@ class Verification:
         # Written so that NaN becomes _FARTHEST, too: every comparison with NaN is false.
         most = apart.most if apart.most < _FARTHEST else _FARTHEST
         of = update.workunit, update.host, check.up_to
-        return UploadVerified(*of, most, agrees, check.train_s, was_strange=update.trust < LEAST_WEIGHT)
+        return UploadVerified(*of, most, agrees, check.train_s, was_strange=is_strange(update))
 
     def _retrain(self, slot: str, check: _Check, what: Staged) -> Path | None:
         """Train a time slice in a slot, and add its seconds to `check`; return the update's path, or None."""
@@ -404,26 +314,8 @@ class Verification:
             check.train_s += time.monotonic() - begun_s
 
 
-def _agreement(update: UpdateApplied) -> float:
-    """Return the smaller of a step's cosines with other hosts' steps and with the server's own; 0 without any."""
-    return min((one for one in (update.cosine, update.reference_cosine) if one is not None), default=0.0)
-
-
 def _at_other_rate(of: Staged) -> Staged:
     """Return a subtask with a learning rate larger by the factor _OTHER_RATE, which does as much as rounding."""
     training = of.workunit.training
     changed = replace(training, learning_rate=training.learning_rate * _OTHER_RATE)
     return replace(of, workunit=replace(of.workunit, training=changed))
-
-
-def _rank(secret: str, what_for: str, workunit: str) -> bytes:
-    """Return eight pseudo-random bytes by which workunits are ordered for a draw.
-
-    They depend on `secret`, so no client can predict which of its uploads is verified.
-
-    Args:
-        secret: The run's secret.
-        what_for: Name of the draw, so that several draws are independent.
-        workunit: Name of the workunit.
-    """
-    return hashlib.sha256(f"{secret}\0{what_for}\0{workunit}".encode()).digest()[:8]

@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.vcdl_process import environment
 from tests.places import EXAMPLES
 from vcdl.errors import ExitCode
-from vcdl.run.failure import describe_error
+from vcdl.report.failure import describe_error
 
 pytestmark = pytest.mark.process
 
