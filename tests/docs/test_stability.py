@@ -7,7 +7,7 @@ from tests.places import DOCS, ROOT
 from tests.run.test_golden import GOLDEN
 from vcdl import __all__ as public
 from vcdl import __version__
-from vcdl.journal.journal import _FORMAT as JOURNAL
+from vcdl.journal.database import _FORMAT as JOURNAL
 from vcdl.run.prepared import _FORMAT as PREPARED
 from vcdl.wire.fields import FORMAT as WORKUNIT
 from vcdl.wire.params import _FORMAT as PARAMS

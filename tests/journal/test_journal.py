@@ -15,8 +15,9 @@ import pytest
 
 from tests.recorded_run import applied
 from vcdl.errors import JournalError, JournalUnavailable
+from vcdl.journal.database import _switch_to_wal
 from vcdl.journal.events import EpochClosed, Event, RunPaused, RunStarted, StopDecided, WorkunitCreated
-from vcdl.journal.journal import _PAGE, Journal, _switch_to_wal
+from vcdl.journal.journal import _PAGE, Journal
 
 APPEND_FOR_EVER = """
 import itertools, sys

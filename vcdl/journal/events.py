@@ -20,13 +20,11 @@ class StopReason(StrEnum):
     """The reason for which a job ended: `stop_reason` in summary.json."""
 
     TARGET_ACCURACY = "target_accuracy"
-    TARGET = "target"
-    """The monitor reached `stop > target`."""
+    TARGET = "target"  # the monitor reached `stop > target`
     EPOCHS = "epochs"
     NO_IMPROVEMENT = "no_improvement"
     WALL_TIME = "wall_time"
-    SUBTASK_FAILED = "subtask_failed"
-    """A shard was tried `tries` times and always failed."""
+    SUBTASK_FAILED = "subtask_failed"  # a shard was tried `tries` times and always failed
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -157,19 +155,15 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak."""
     cosine: float | None = None
-    """Cosine of its step with the movement of the shared weights since its base. None if they did not move, or if
-    clients are trusted."""
+    """Cosine of its step with the shared weights' movement since its base. None without one, or if all are trusted."""
     reference_cosine: float | None = None
-    """Cosine of its step with the server's own step on held-out data. None without such a step, or if clients are
-    trusted."""
+    """Cosine of its step with the server's own step on held-out data. None without one, or if all are trusted."""
     checksum: str = ""
     """The checksum of the client's weights (vcdl.wire.checksum) if its upload is kept, otherwise ""."""
     times_s: dict[str, float] = {}
-    """Seconds by stage as reported by the client (vcdl.wire.workunit.STAGES). Empty if there is no report or it is
-    implausible."""
+    """Seconds by stage, as the client reports them (vcdl.wire.workunit.STAGES). Empty if unknown or implausible."""
     waited_s: float | None = None
-    """Seconds that it waited between arrival and application: for validation, for a server, and for its batch. Without
-    `fold_s`; None if unknown."""
+    """Seconds from arrival to application, without `fold_s`: for validation, a server and its batch. None if unknown."""
     backend: str = ""
     """The Keras backend of the client; empty in older journals."""
     machine: str = ""
@@ -215,19 +209,16 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     workunit: str
     host: str
     up_to: Int
-    """The newest version when it was drawn. If it agrees, all uploads of its host up to this version count as
-    verified."""
+    """The newest version when it was drawn. If it agrees, all uploads of its host up to it count as verified."""
     apart: float
     """The distance between the client's and the server's result, as a fraction of the longer step."""
     agrees: bool
     """Whether rounding alone could explain the distance."""
     train_s: float
-    """Seconds that the server trained."""
     is_comparable: bool = True
     """False if the model draws random numbers and the client's backend draws different ones than the server's."""
     was_strange: bool = False
-    """Whether it was retrained because it looked suspicious. Hosts can choose that, so the verdict is about no other
-    upload."""
+    """Whether it was retrained because it looked suspicious. Hosts can choose that, so it vouches for no other."""
 
 
 class VerificationEnded(Event, frozen=True, tag="verification_ended"):
@@ -244,7 +235,6 @@ class SubtaskTried(Event, frozen=True, tag="subtask_tried"):
     error: str
     """The reason why the server failed, too, which ends the job. Empty: its update waits to be applied."""
     train_s: float
-    """Seconds that the server trained."""
 
 
 class HostConvicted(Event, frozen=True, tag="host_convicted"):
@@ -282,7 +272,6 @@ class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
     samples: Int
     loss: float
     evaluation_s: float
-    """Seconds that the evaluation took."""
     metrics: dict[str, float] = {}
     """Metric's name → its value."""
 
@@ -314,17 +303,14 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
-    """After a collapse or a conviction, the job went back to version `to` and applied later updates again, except some.
-
-    The result is `version`.
-    """
+    """The job went back to version `to`, applied later updates again except some, and so made `version`."""
 
     version: Int
     to: Int
     dropped: tuple[Int, ...]
     """The versions that the dropped updates made. Their subtasks stay applied."""
     collapsed: Int
-    """The version whose evaluation showed the collapse, or the newest version if a host was convicted."""
+    """The version whose evaluation showed a collapse, or the newest version if a host was convicted."""
     measured: float
     """The monitor's value at that version, or 0 if a host was convicted."""
     usual: float
@@ -346,9 +332,9 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
         """Return whether uploads that started from a version are dropped, because it contains a dropped update."""
         return min(self.dropped, default=self.to + 1) <= version < self.version
 
-    def overtaken(self, workunits: Mapping[str, WorkunitName]) -> list[str]:
+    def overtaken(self, names: Mapping[str, WorkunitName]) -> list[str]:
         """Return the names of the workunits whose base version contains a dropped update, from a dict by name."""
-        return [workunit for workunit, name in workunits.items() if self.overtakes(name.base_version)]
+        return [workunit for workunit, name in names.items() if self.overtakes(name.base_version)]
 
 
 class StopDecided(Event, frozen=True, tag="stop_decided"):
@@ -388,7 +374,6 @@ class FilesChecked(Event, frozen=True, tag="files_checked"):
     boot: str
     """The id of the boot."""
     files: Int
-    """Number of verified files."""
     damaged: str = ""
     """Names of the damaged files, which were removed: `params_v000012.h5 state_v000012.h5`."""
 

@@ -39,7 +39,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.journal.monitor import EpochDetail, Monitor
+from vcdl.journal.monitor import EpochDetail, LossSum, Monitor
 from vcdl.journal.totals import Totals
 from vcdl.wire.workunit import WorkunitName
 
@@ -72,23 +72,6 @@ class CreationContext:
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
     """Applied subtasks to be reissued: their update was a lie, was dropped with one, or covered only a part."""
-
-
-@dataclass(frozen=True)
-class LossSum:
-    """Losses of updates, weighted by their samples."""
-
-    total: float = 0.0
-    samples: int = 0
-
-    def plus(self, loss: float, samples: int) -> "LossSum":
-        """Return the sum with one more update."""
-        return LossSum(self.total + loss * samples, self.samples + samples)
-
-    @property
-    def mean(self) -> float | None:
-        """The mean loss of a sample, or None without samples."""
-        return self.total / self.samples if self.samples else None
 
 
 @dataclass

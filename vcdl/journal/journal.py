@@ -8,52 +8,17 @@ the thread that opened it.
 import hashlib
 import math
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from vcdl.errors import JournalError, JournalUnavailable
-from vcdl.files.version import __version__
-from vcdl.journal.clock import TABLE, detect_reboot, load_or_create_clock, seen_clock
+from vcdl.journal.clock import detect_reboot, load_or_create_clock, seen_clock
+from vcdl.journal.database import map_errors, open_to_read, open_to_write
 from vcdl.journal.events import Event, Recorded, UpdateApplied
 from vcdl.journal.place import Place, gone
-from vcdl.journal.reading import open_to_read
 from vcdl.journal.rows import decode, encode
 
-# Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
-# rows on a power cut.
-_WAL = "PRAGMA journal_mode = WAL"
-_SYNCHRONOUS = "PRAGMA synchronous = NORMAL"
-_FORMAT = 1
-"""SQLite's user_version. It is 0 in journals from before it was set; these have the same tables."""
-# Several processes may create a journal at once. All tables are created in one transaction, since the processes wait
-# for each other at every transaction.
-_TABLES = f"""
-BEGIN IMMEDIATE;
-PRAGMA user_version = {_FORMAT};
-CREATE TABLE IF NOT EXISTS events (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    time_s REAL NOT NULL,
-    kind TEXT NOT NULL,
-    key TEXT UNIQUE,
-    fields TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS versions ON events (json_extract(fields, '$.version')) WHERE kind = 'update_applied';
-"""
 _APPEND = "INSERT INTO events (time_s, kind, key, fields) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
-_STATES = """
-CREATE TABLE IF NOT EXISTS states (
-    name TEXT PRIMARY KEY,
-    form TEXT NOT NULL,
-    last_id INTEGER NOT NULL,
-    last_event TEXT NOT NULL,
-    state BLOB NOT NULL
-);
-COMMIT;
-"""
-_HAS_ALL = "SELECT COUNT(*) = 4 FROM sqlite_master WHERE name IN ('events', 'versions', 'clocks', 'states')"
 _READ = "SELECT id, time_s, kind, fields FROM events WHERE id > ? ORDER BY id LIMIT ?"
 _READ_KEYS = "SELECT id, time_s, kind, fields FROM events WHERE key >= ? AND key < ? ORDER BY id"
 _READ_KINDS = "SELECT id, time_s, kind, fields FROM events WHERE id > ? AND kind IN ({}) ORDER BY id LIMIT ?"
@@ -80,20 +45,6 @@ _PAGE = 5000
 _FEW = 200
 """Rows read at once from the end, because usually the first few suffice."""
 _BEHIND_ALL = 2**62
-_POLL_S = 0.005
-_BUSY_TIMEOUT_S = 30
-"""Seconds that a writer waits for another process's transaction, which takes milliseconds."""
-
-_FULL = "FULL IOERR_WRITE IOERR_FSYNC IOERR_SHMSIZE IOERR_TRUNCATE BUSY BUSY_RECOVERY"
-_PASSING = frozenset(f"SQLITE_{code}" for code in _FULL.split())
-"""SQLite's codes for a full disk or quota; a full quota shows only as a failed write."""
-
-_NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})
-"""SQLite's codes for a damaged file, or for a database whose table `events` is not a journal's."""
-
-_NO_FIELDS = (ValueError, TypeError)
-"""Exceptions for fields that are not JSON, or not those of an event."""
-
 
 Clock = Callable[[], float]
 """A function that returns the time in seconds."""
@@ -126,17 +77,7 @@ class Journal:
         Raises:
             JournalError: The file is damaged, or cannot be opened.
         """
-        with _map_errors(path):
-            connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
-            try:
-                _switch_to_wal(connection)
-                connection.execute(_SYNCHRONOUS)
-                _check_format(connection, path)
-                if connection.execute(_HAS_ALL).fetchone() != (1,):
-                    connection.executescript(_TABLES + TABLE + _STATES)
-            except (sqlite3.Error, JournalError):
-                connection.close()
-                raise
+        connection = open_to_write(path)  # creates the file, whose place is then noted
         return cls(Place.of(path), connection, clock, may_write=True)
 
     @classmethod
@@ -155,9 +96,7 @@ class Journal:
     @classmethod
     def read_only(cls, path: Path) -> Self:
         """Open an existing journal read-only; a file without tables counts as an empty journal. Raises JournalError."""
-        with _map_errors(path):
-            connection = open_to_read(path, _BUSY_TIMEOUT_S)
-            _check_format(connection, path)
+        connection = open_to_read(path)
         return cls(Place.of(path), connection, None, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
@@ -165,25 +104,21 @@ class Journal:
 
         `time_s` is the time of all these events; by default it is the journal's time now.
         """
-        now_s = self.now_s() if time_s is None else time_s
-        rows = [(now_s, event.kind, event.key, encode(event)) for event in events]
-        if not rows:
-            return
-        self._check_place()
-        with _map_errors(self._path), self._connection:
-            self._connection.executemany(_APPEND, rows)
+        if events:
+            now_s = self.now_s() if time_s is None else time_s
+            self.append_at([(now_s, event) for event in events])
 
     @property
     def clock(self) -> Clock:
         """The clock by which events are timed. It may be called after the journal was closed. Raises JournalError."""
         if self._clock is None:
-            with _map_errors(self._path):
+            with map_errors(self._path):
                 self._clock = (load_or_create_clock if self._may_write else seen_clock)(self._connection).now_s
         return self._clock
 
     def detect_reboot(self) -> str:
         """Return this boot's id if the machine rebooted since the journal was created, else "". Raises JournalError."""
-        with _map_errors(self._path):
+        with map_errors(self._path):
             return detect_reboot(self._connection)
 
     def now_s(self) -> float:
@@ -193,7 +128,7 @@ class Journal:
     def append_at(self, events: Sequence[tuple[float, Event]]) -> None:
         """Append (time, event) pairs in one transaction; otherwise like `append`. Raises JournalError."""
         self._check_place()
-        with _map_errors(self._path), self._connection:
+        with map_errors(self._path), self._connection:
             self._connection.executemany(
                 _APPEND, [(time_s, event.kind, event.key, encode(event)) for time_s, event in events]
             )
@@ -220,7 +155,7 @@ class Journal:
         before_id = _BEHIND_ALL
         while True:
             self._check_place()
-            with _map_errors(self._path):
+            with map_errors(self._path):
                 rows = self._connection.execute(_READ_BACKWARDS, (before_id, kind.kind, _FEW)).fetchall()
                 page = [_decode_row(*row) for row in rows]
                 if page and page[-1].id >= before_id:
@@ -237,7 +172,7 @@ class Journal:
     def events_with_key_prefix(self, begin: str) -> list[Recorded]:
         """Return the events whose key starts with `begin`, in order, by an index. Raises JournalError."""
         self._check_place()
-        with _map_errors(self._path):
+        with map_errors(self._path):
             rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
             return [_decode_row(*row) for row in rows]
 
@@ -261,12 +196,12 @@ class Journal:
         """
         self._check_place()
         event = self.digest(last_id) or ""
-        with _map_errors(self._path), self._connection:
+        with map_errors(self._path), self._connection:
             self._connection.execute(_KEEP_STATE, (name, form, last_id, event, state))
 
     def digest(self, number: int) -> str | None:
         """Return a hash that identifies the event with this id; None if there is none. Raises JournalError."""
-        with _map_errors(self._path):
+        with map_errors(self._path):
             return _digest(self._connection.execute(_LAST, (number,)).fetchall())
 
     @property
@@ -290,7 +225,7 @@ class Journal:
             JournalError: The journal cannot be read.
         """
         self._check_place()
-        with _map_errors(self._path):
+        with map_errors(self._path):
             if not self._connection.execute(_HAS_STATES).fetchall():
                 return None
             rows = self._connection.execute(_FIND_STATE, (name, form)).fetchall()
@@ -302,7 +237,7 @@ class Journal:
     def _read(self, after_id: int, limit: int, kinds: Sequence[str] = ()) -> list[Recorded]:
         """Return at most `limit` events (-1: all) with an id above `after_id`, of the given kinds or of all."""
         self._check_place()
-        with _map_errors(self._path):
+        with map_errors(self._path):
             # A process that creates a journal creates the file first, and the table a moment later.
             if not self._has_table and not self._connection.execute(_HAS_TABLE).fetchall():
                 return []
@@ -317,23 +252,23 @@ class Journal:
     def find(self, key: str) -> Recorded | None:
         """Return the event with a key; None if there is none. Raises JournalError."""
         self._check_place()
-        with _map_errors(self._path):
+        with map_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
             return _decode_row(*rows[0]) if rows else None
 
     def newest(self, kind: str, limit: int) -> list[Recorded]:
         """Return the last `limit` events of a kind, the newest first. Raises JournalError."""
-        with _map_errors(self._path):
+        with map_errors(self._path):
             return [_decode_row(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
 
     def last_id(self) -> int:
         """Return the id of the last event; 0 if there is none. Raises JournalError."""
-        with _map_errors(self._path):
+        with map_errors(self._path):
             return int(next(self._connection.execute(_LAST_ID), (0,))[0])
 
     def newest_update(self) -> UpdateApplied | None:
         """Return the update with the highest version, by an index; None if there is none. Raises JournalError."""
-        with _map_errors(self._path):
+        with map_errors(self._path):
             for kind, fields in self._connection.execute(_NEWEST).fetchall():
                 event = decode(kind, fields)
                 return event if isinstance(event, UpdateApplied) else None
@@ -342,29 +277,6 @@ class Journal:
     def close(self) -> None:
         """Close the file; a second call is harmless."""
         self._connection.close()
-
-
-def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Check the journal's format. Raises JournalError if a later version of vcdl wrote it."""
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found > _FORMAT:
-        raise JournalError(
-            f"{path} is of format {found}, and this version of vcdl ({__version__}) reads format {_FORMAT}: continue "
-            "with the version that wrote it"
-        )
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch a new journal to WAL mode, retrying: if several processes do so at once, SQLite fails without waiting."""
-    give_up_s = time.monotonic() + _BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute(_WAL)
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > give_up_s:
-                raise
-            time.sleep(_POLL_S)
 
 
 def _in_order(after_id: int, page: list[Recorded]) -> list[Recorded]:
@@ -391,29 +303,3 @@ def _decode_row(number: int, time_s: float, kind: str, fields: str) -> Recorded:
 def _digest(rows: Sequence[tuple[object, ...]]) -> str | None:
     """Return the hash that identifies an event; None if it does not exist."""
     return hashlib.sha256(repr(rows[0]).encode()).hexdigest() if rows else None
-
-
-@contextmanager
-def _map_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors and those of decoding as JournalError, or JournalUnavailable if a retry may succeed."""
-    try:
-        yield
-    except (sqlite3.Error, *_NO_FIELDS) as error:
-        name = getattr(error, "sqlite_errorname", "")
-        if name in _PASSING:
-            raise JournalUnavailable(
-                f"the journal cannot be written now ({error}): free some space on its disk, or end what holds the file "
-                "(`vcdl resume` continues a run that has ended)"
-            ) from error
-        is_no_text = (
-            isinstance(error, sqlite3.OperationalError) and not name
-        )  # raised by Python's module, not by SQLite
-        if name in _NO_JOURNAL or is_no_text or isinstance(error, _NO_FIELDS):
-            raise JournalError(
-                f"{path} is damaged, or is no journal ({error}): "
-                "put a copy of it back, or begin the run again in another folder"
-            ) from error
-        raise JournalError(
-            f"the journal cannot be read or written ({error}): check the disk's free space and the folder's "
-            "rights, then `vcdl resume`"
-        ) from error

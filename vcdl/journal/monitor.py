@@ -64,3 +64,20 @@ class EpochDetail:
     """Name → mean, for the loss and every metric."""
     train_loss: float | None = None
     """The clients' mean loss over the samples that they trained, or None if no client reported one."""
+
+
+@dataclass(frozen=True)
+class LossSum:
+    """Losses of updates, weighted by their samples."""
+
+    total: float = 0.0
+    samples: int = 0
+
+    def plus(self, loss: float, samples: int) -> "LossSum":
+        """Return the sum with one more update."""
+        return LossSum(self.total + loss * samples, self.samples + samples)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean loss of a sample, or None without samples."""
+        return self.total / self.samples if self.samples else None
