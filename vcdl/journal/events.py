@@ -163,7 +163,7 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     times_s: dict[str, float] = {}
     """Seconds by stage, as the client reports them (vcdl.wire.workunit.STAGES). Empty if unknown or implausible."""
     waited_s: float | None = None
-    """Seconds from arrival to application, without `fold_s`: for validation, a server and its batch. None if unknown."""
+    """Seconds from arrival to application, without `fold_s`: for validation, server and batch. None if unknown."""
     backend: str = ""
     """The Keras backend of the client; empty in older journals."""
     machine: str = ""

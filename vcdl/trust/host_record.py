@@ -17,6 +17,16 @@ KNOWN_AFTER = 5
 KEPT_OF_ONE = 1000
 """Unverified uploads of a host that are remembered, so that the memory of a job is bounded by its number of hosts."""
 
+STRIKES = 2.0
+"""Strikes at which a host is quarantined: one refusal for an upload's form, or two for its content in quick succession.
+"""
+_FORGIVEN = 0.8  # below 1, so that old strikes fade
+"""Factor on a host's strikes after an upload that counts."""
+_QUARANTINE_UPDATES = 200
+"""Updates of the job that the first quarantine lasts; each further one lasts twice as long as the one before."""
+_SMOOTHING = 0.2
+"""Weight of the newest upload in moving averages, so that they cover about ten uploads."""
+
 
 class HostState(StrEnum):
     """The state of a host: new, trusted, refused lately (doubtful), refused for a while (quarantined), or banned."""
@@ -102,7 +112,7 @@ class HostRecord:
     is_incomparable: bool = False
     """Whether an upload could not be compared with the server's own training, so that it may be anything."""
     strikes: float = 0.0
-    """Weighted number of recent refusals; at 2 it is quarantined, and uploads that count reduce it."""
+    """Weighted number of recent refusals; at STRIKES it is quarantined, and uploads that count reduce it."""
     quarantines: int = 0
     quarantined_until: int = 0
     """The number of the job's updates at which its last quarantine ends, or 0 if it was never quarantined."""
@@ -125,3 +135,41 @@ class HostRecord:
         if self.strikes >= 1:
             return HostState.DOUBTFUL
         return HostState.TRUSTED if self.verified or self.applied >= KNOWN_AFTER else HostState.NEW
+
+    def apply(self, event: UpdateApplied, brought: Brought, time_s: float, sent_s: float | None) -> None:
+        """Count an applied upload.
+
+        Args:
+            event: The row of the upload.
+            brought: The same upload, as it is remembered.
+            time_s: Unix time of the row.
+            sent_s: Unix time at which the host got the workunit, or None if unknown.
+        """
+        self.applied += 1
+        if event.is_part:
+            self.parts, self.part_at_s = self.parts + 1, time_s
+        self.samples += event.samples
+        self.staleness += event.staleness
+        self.heard_of_s = time_s
+        self.strikes *= _FORGIVEN
+        self.unverified.append(brought)
+        sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
+        if sample_s > 0:  # compared after the division, which may round a tiny claim to zero
+            pace = math.log(sample_s)
+            self.pace = pace if self.pace is None else self.pace + _SMOOTHING * (pace - self.pace)
+        if sent_s is not None:
+            took_s = time_s - sent_s
+            before_s = took_s if self.turnaround_s is None else self.turnaround_s
+            self.turnaround_s = before_s + _SMOOTHING * (took_s - before_s)
+
+    def quarantine(self, updates: int) -> None:
+        """Refuse the host's uploads for a number of updates that doubles each time; the job has `updates` now."""
+        self.strikes = STRIKES / 2
+        self.quarantines += 1
+        self.quarantined_until = updates + _QUARANTINE_UPDATES * 2 ** min(self.quarantines - 1, 20)
+
+    def vouch(self, up_to: int) -> None:
+        """Count all its uploads up to a version as verified."""
+        self.vouched = max(self.vouched, up_to)
+        while self.unverified and self.unverified[0].version <= up_to:
+            self.unverified.popleft()

@@ -9,7 +9,7 @@ uploads that nothing vouches for are limited to a share of the last uploads.
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import exp, inf, log
+from math import exp, inf
 
 from vcdl.errors.refusal import Blame, blame_of
 from vcdl.journal.events import (
@@ -28,10 +28,8 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.trust.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord, HostState, usual_fraction
+from vcdl.trust.host_record import KEPT_OF_ONE, KNOWN_AFTER, STRIKES, Brought, HostRecord, HostState, usual_fraction
 
-_SMOOTHING = 0.2
-"""Weight of the newest upload in moving averages, so that they cover about ten uploads."""
 _FIRST_UPDATES = 10
 """Updates of a job after which a new host counts as a late joiner, since by then the first fleet has uploaded."""
 _NEWCOMERS = 0.1
@@ -57,14 +55,7 @@ LEAST_WEIGHT = 0.05
 """The least weight by trust in the host; a smaller one means that the upload itself looked suspicious."""
 NO_MEASURE = 0.999
 """The weight of an upload that is trusted, but not compared with, because its host used up its share of comparisons."""
-_STRIKES = 2.0
-"""Strikes at which a host is quarantined: one refusal for an upload's form, or two for its content in quick succession.
-"""
-_STRIKES_OF = {Blame.FORM: _STRIKES, Blame.CONTENT: 1.0}
-_FORGIVEN = 0.8  # below 1, so that old strikes fade
-"""Factor on a host's strikes after an upload that counts."""
-_QUARANTINE_UPDATES = 200
-"""Updates of the job that the first quarantine lasts; each further one lasts twice as long as the one before."""
+_STRIKES_OF = {Blame.FORM: STRIKES, Blame.CONTENT: 1.0}
 _TAKEN_BACK = 0.5
 """The least weight of a convicted host's upload that is taken back; others have hardly changed the weights."""
 
@@ -323,25 +314,9 @@ class HostHistory:
         sent = self._forget(event.workunit)
         if not name:
             return
-        host = self._host(name)
-        host.applied += 1
-        if event.is_part:
-            host.parts, host.part_at_s = host.parts + 1, time_s
-        host.samples += event.samples
-        host.staleness += event.staleness
-        host.heard_of_s = time_s
-        host.strikes *= _FORGIVEN
         brought = Brought.of(event, name)
-        host.unverified.append(brought)
+        self._host(name).apply(event, brought, time_s, sent.get(name))
         self._lately.append(brought)
-        sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
-        if sample_s > 0:
-            pace = log(sample_s)
-            host.pace = pace if host.pace is None else host.pace + _SMOOTHING * (pace - host.pace)
-        if name in sent:
-            took_s = time_s - sent[name]
-            before_s = took_s if host.turnaround_s is None else host.turnaround_s
-            host.turnaround_s = before_s + _SMOOTHING * (took_s - before_s)
 
     def _forget(self, workunit: str) -> dict[str, float]:
         """Forget a workunit that has ended; return the hosts that had it in this session."""
@@ -374,7 +349,7 @@ class HostHistory:
         if event.for_good:
             host.convicted = event.workunit
         else:
-            self._quarantine(host)
+            host.quarantine(self.updates)
 
     def _may_be_anything(self, host: str) -> bool:
         """Return whether a host's uploads cannot be compared while others' were compared and found good.
@@ -386,16 +361,10 @@ class HostHistory:
         return self.is_incomparable(host) and self._proven >= _ENOUGH_PROVEN
 
     def _strike(self, host: HostRecord, strikes: float) -> None:
-        """Add strikes to a host, and quarantine it at _STRIKES, unless too many hosts would then be out."""
+        """Add strikes to a host, and quarantine it at STRIKES, unless too many hosts would then be out."""
         host.strikes += strikes
-        if strikes and host.strikes >= _STRIKES and self._may_quarantine(host):
-            self._quarantine(host)
-
-    def _quarantine(self, host: HostRecord) -> None:
-        """Refuse a host's uploads for a number of updates that doubles each time."""
-        host.strikes = _STRIKES / 2
-        host.quarantines += 1
-        host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** min(host.quarantines - 1, 20)
+        if strikes and host.strikes >= STRIKES and self._may_quarantine(host):
+            host.quarantine(self.updates)
 
     def _may_quarantine(self, host: HostRecord) -> bool:
         """Return whether at most half of the hosts at work would be out, with this one; with more the job would stall.
@@ -425,6 +394,4 @@ class HostHistory:
         host.strikes = 0.0
         if event.was_strange:
             return
-        host.vouched = max(host.vouched, event.up_to)
-        while host.unverified and host.unverified[0].version <= event.up_to:
-            host.unverified.popleft()
+        host.vouch(event.up_to)
