@@ -355,8 +355,9 @@ def test_a_hosts_turnaround_goes_after_its_last_ones(fleet: Fleet) -> None:
     assert fleet.history.hosts["a"].turnaround_s == pytest.approx(1.0 + 0.2 * (11.0 - 1.0))
 
 
-def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:
+@pytest.mark.parametrize("train_s", [0.0, 5e-324])  # the second is zero once it is divided by the samples
+def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing(train_s: float) -> None:
     history = HostHistory()
     for shard in range(10):
-        history.follow(Recorded(0, 1.0, structs.replace(applied(f"e1 s{shard}", shard + 1), host="a", train_s=0.0)))
+        history.follow(Recorded(0, 1.0, structs.replace(applied(f"e1 s{shard}", shard + 1), host="a", train_s=train_s)))
     assert history.usual_train_s("a", 20) is None

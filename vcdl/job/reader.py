@@ -104,7 +104,7 @@ class Reader(Section, ABC):
         """
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
-        """Yield the JPEG files of a part's samples, block by block, for readers whose blocks have `encoded`.
+        """Yield the JPEG files of a part's samples, block by block. A reader whose blocks have `encoded` must define it.
 
         Args:
             path: The part, a value of `parts`.
@@ -113,7 +113,7 @@ class Reader(Section, ABC):
         Raises:
             DataError, FileUnavailable: The source cannot be read.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} yields blocks with encoded samples but defines no `encoded`")
 
     def groups(self, path: Path, by: str, task: Task) -> "npt.NDArray[np.intp]":
         """Return, for each sample of a part, the number of its value in a column: equal values form a group.

@@ -4,7 +4,6 @@
 finished shards.
 """
 
-import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from vcdl.run.finding import display_path
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
-from vcdl.run.store_claim import requested_settings, store_address
+from vcdl.run.store_claim import new_key, requested_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
 from vcdl.wire.layout import Vector
 
@@ -93,7 +92,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
         rate = job.training.subtask_rate((), 0, boost).highest
         # Held-out samples are passed as a function: only jobs for strangers need them read and normalised.
         own = first_step(job, trainer, vector, max(shard_samples), read_held_out, rate)
-        settings, store_key = requested_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
+        settings, store_key = requested_settings(job, folder), new_key(job.name)
         if not settings.is_folder or job.keeps_uploads or own.lengths:
             # The folder is the switch: a server keeps uploads only if the folder exists, and recovery relies on them.
             folder.kept_uploads.mkdir(exist_ok=True)
