@@ -104,7 +104,7 @@ class Reader(Section, ABC):
         """
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
-        """Yield the JPEG files of a part's samples, block by block. A reader whose blocks have `encoded` must define it.
+        """Yield the JPEG files of a part's samples, block by block: defined by readers whose blocks have `encoded`.
 
         Args:
             path: The part, a value of `parts`.
