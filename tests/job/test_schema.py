@@ -21,6 +21,7 @@ from vcdl.job.model import BUILTINS, LoraSettings, ModelSettings
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.preset import PRESETS
 from vcdl.job.reader import READERS, Reader
+from vcdl.job.schema import job_of
 from vcdl.job.stop import StopSettings
 from vcdl.job.training import LearningRateSettings, TrainingSettings
 from vcdl.job.transport import Int8Arguments, TopKArguments
@@ -32,6 +33,7 @@ from vcdl.rules.forecast import Forecast
 from vcdl.rules.ramp import Ramp
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.wire.workunit import Named
+from vcdl.yaml_schema.reading import MAX_SHOWN
 from vcdl.yaml_schema.section import Section
 
 DOCUMENT = (ROOT / "docs" / "job-file.md").read_text(encoding="utf-8")
@@ -730,3 +732,11 @@ def test_reading_a_job_needs_no_heavy_import() -> None:
     code = "import sys, vcdl.job; print([m for m in ('h5py', 'keras', 'tensorflow') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_problems_of_given_values_beyond_the_most_shown_are_counted() -> None:
+    with pytest.raises(JobError) as raised:
+        job_of({f"key{number}": 1 for number in range(30)}, "the call")
+    lines = str(raised.value).splitlines()
+    assert len(lines) == MAX_SHOWN + 1
+    assert re.fullmatch(r"the call: and \d+ more", lines[-1])

@@ -181,19 +181,24 @@ def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobEr
         else:
             of_file.append((problem.line or document.line_of(problem.at), _breadcrumb(problem)))
     lines = [f"{path}:{line}: {text}" for line, text in sorted(of_file, key=lambda pair: pair[0])] + of_settings
-    if len(lines) > MAX_SHOWN:
-        lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
-    return JobError("\n".join(lines))
+    return _error_of(str(path), lines)
 
 
 def report_values(origin: str, problems: Iterable[Problem]) -> JobError:
-    """Return one error for the user with a line for each problem of values that come from no file.
+    """Return one error for the user about values that come from no file, as `report` does for a file.
 
     Args:
         origin: Where the values come from, which precedes each line.
-        problems: The problems; those after MAX_SHOWN are left out.
+        problems: The problems.
     """
-    return JobError("\n".join([f"{origin}: {_breadcrumb(problem)}" for problem in problems][:MAX_SHOWN]))
+    return _error_of(origin, [f"{origin}: {_breadcrumb(problem)}" for problem in problems])
+
+
+def _error_of(origin: str, lines: list[str]) -> JobError:
+    """Return the error of at most MAX_SHOWN lines, and one that counts the others."""
+    if len(lines) > MAX_SHOWN:
+        lines[MAX_SHOWN:] = [f"{origin}: and {len(lines) - MAX_SHOWN} more"]
+    return JobError("\n".join(lines))
 
 
 def show(value: Any) -> str:
