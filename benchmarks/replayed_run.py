@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcdl.errors import RunFolderError
-from vcdl.journal.events import VALIDATION, EvaluationWanted, UpdateApplied, VersionEvaluated
+from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history
 from vcdl.journal.lineage import Lineage
@@ -77,7 +77,7 @@ def _replayed(run: Run, journal: Journal, report: Report, lineage: Lineage) -> R
     wanted = [
         EvaluationWanted(timed.event.version, epoch, VALIDATION) for epoch, timed in report.history.closed.items()
     ]
-    wanted += [EvaluationWanted(last, 0, split) for split in evaluator.final_splits]
+    wanted += [EvaluationWanted(last, 0, split) for split in FINAL_SPLITS if (last, split) in measured]
     compared: list[Compared] = []
     weights = np.empty(0, np.float32)
     for version, weights in _versions(run, lineage, {one.version for one in wanted}):

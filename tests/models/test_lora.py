@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from keras import layers
 
+from tests.models.adapted import has_lora
 from vcdl.client.model import load_model
 from vcdl.client.trainer import Trainer
 from vcdl.errors import ModelError
 from vcdl.job.model import LoraSettings, ModelSettings
 from vcdl.models.build import BuiltModel, build_model
-from vcdl.models.lora import has_lora, merge
+from vcdl.models.lora import merge
 from vcdl.wire.layout import assign, assign_frozen
 from vcdl.wire.workunit import Named, Training
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+from tests.models.adapted import has_lora
 from vcdl.api.given import write_model
 from vcdl.client.model import load_model
 from vcdl.client.parts import model_to_json
@@ -17,7 +18,7 @@ from vcdl.errors import ModelError
 from vcdl.job.model import LoraSettings, ModelSettings
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.footprint import footprint_of
-from vcdl.models.lora import has_lora, merge
+from vcdl.models.lora import merge
 from vcdl.wire.frozen import read_frozen, write_frozen
 from vcdl.wire.layout import assign
 from vcdl.wire.workunit import Named, Training

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from keras import layers
 
+from tests.models.adapted import has_lora
 from vcdl.client.allowed import LAYERS, OPERATIONS
 from vcdl.client.model import load_model
 from vcdl.client.trainer import Trainer
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model
-from vcdl.models.lora import has_lora, merge
+from vcdl.models.lora import merge
 from vcdl.wire.layout import assign
 from vcdl.wire.workunit import Named, Training
 

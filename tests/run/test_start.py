@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.models.adapted import has_lora
 from vcdl.data import load_dataset
 from vcdl.errors import ModelError, RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.preparation import prepare
 from vcdl.models.fitted import build_fitted
-from vcdl.models.lora import has_lora
 from vcdl.run.export import export_model, start_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run

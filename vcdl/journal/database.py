@@ -49,6 +49,7 @@ COMMIT;
 """
 _HAS_ALL = "SELECT COUNT(*) = 4 FROM sqlite_master WHERE name IN ('events', 'versions', 'clocks', 'states')"
 _POLL_S = 0.005
+"""Seconds between two tries to switch to WAL mode: short, because another process does it in milliseconds."""
 _BUSY_TIMEOUT_S = 30
 """Seconds that a process waits for the transaction of another, which takes milliseconds."""
 _FULL = "FULL IOERR_WRITE IOERR_FSYNC IOERR_SHMSIZE IOERR_TRUNCATE BUSY BUSY_RECOVERY"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vcdl.data.samples import read_samples
-from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
+from vcdl.journal.events import VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history
 from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
@@ -111,11 +111,6 @@ class Evaluator:
             self._kept.follow(recorded)
             if verification is not None:
                 verification.follow(recorded)
-
-    @property
-    def final_splits(self) -> tuple[str, ...]:
-        """The splits on which the final weights are evaluated."""
-        return tuple(split for split in FINAL_SPLITS if split in self._data)
 
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
         vector, _ = read_weights(self._folder.snapshot(wanted.version), self._layout.size)

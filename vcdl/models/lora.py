@@ -98,11 +98,6 @@ def revive(model: Any, drawn: Mapping[int, Any]) -> None:
             a.assign(drawn[id(a)])
 
 
-def has_lora(model: Any) -> bool:
-    """Return whether some layer of a model is adapted, also one inside another."""
-    return any(getattr(layer, "lora_enabled", False) for layer in model._flatten_layers())
-
-
 def is_adapted(layer: Any) -> bool:
     """Return whether a layer, or one inside it, has low-rank matrices or a kernel of int8."""
     return any(getattr(part, "lora_enabled", False) or is_int8(part) for part in layer._flatten_layers())

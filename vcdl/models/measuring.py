@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 BATCH_SIZE = 256
-"""Samples in one batch of a measurement."""
+"""Samples in one batch of a measurement: enough to keep a processor busy, and few enough that the activations of a
+large model fit into its memory."""
 
 
 def measuring(training: Training, data: "DataSettings") -> Training:
