@@ -48,10 +48,6 @@ CREATE TABLE IF NOT EXISTS states (
 COMMIT;
 """
 _HAS_ALL = "SELECT COUNT(*) = 4 FROM sqlite_master WHERE name IN ('events', 'versions', 'clocks', 'states')"
-_POLL_S = 0.005
-"""Seconds between two tries to switch to WAL mode: short, because another process does it in milliseconds."""
-_BUSY_TIMEOUT_S = 30
-"""Seconds that a process waits for the transaction of another, which takes milliseconds."""
 _FULL = "FULL IOERR_WRITE IOERR_FSYNC IOERR_SHMSIZE IOERR_TRUNCATE BUSY BUSY_RECOVERY"
 _PASSING = frozenset(f"SQLITE_{code}" for code in _FULL.split())
 """SQLite's codes for a full disk or quota; a full quota shows only as a failed write."""
@@ -62,6 +58,10 @@ _NO_FIELDS = (ValueError, TypeError)
 _CLOSED = "CANTOPEN READONLY READONLY_CANTINIT READONLY_CANTLOCK READONLY_DIRECTORY READONLY_RECOVERY"
 _NOT_WRITABLE = frozenset(f"SQLITE_{code}" for code in _CLOSED.split())
 """SQLite's codes for a companion file that it can neither create nor use."""
+_POLL_S = 0.005
+"""Seconds between two tries to switch to WAL mode: short, because another process does it in milliseconds."""
+_BUSY_TIMEOUT_S = 30
+"""Seconds that a process waits for the transaction of another, which takes milliseconds."""
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
