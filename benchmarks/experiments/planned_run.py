@@ -15,7 +15,6 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import without_password
 from vcdl.run.kind import SIMULATED
 from vcdl.run.reading import is_finished
-from vcdl.simulate.client_fleet import CLIENTS_FILE
 
 _TO_ITS_LENGTH = ("stop.target_accuracy=null", "stop.patience=null", "stop.wall_time_s=null")
 """Settings that remove all other ends of a run."""
@@ -62,7 +61,7 @@ class PlannedRun:
         path = self.folder.path
         if (
             load_frozen_job(self.folder.job_file) != without_password(job)[0]
-            or load_fleet(path / CLIENTS_FILE) != fleet
+            or load_fleet(RunFolder(path).clients_file) != fleet
         ):
             raise RunFolderError(f"{path} holds a run with other settings: remove it, or choose another --out")
         return True

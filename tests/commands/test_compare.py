@@ -13,7 +13,9 @@ from vcdl.commands.compare import command, compare
 from vcdl.errors import RunFolderError
 from vcdl.job import save_job
 from vcdl.journal.events import Recorded, VersionEvaluated
+from vcdl.run.folder import RunFolder
 from vcdl.run.kind import SIMULATED
+from vcdl.simulate.client_fleet import ClientFleet, save_clients
 
 
 def better() -> list[Recorded]:
@@ -115,3 +117,16 @@ def test_one_run_alone_is_refused_and_a_folder_without_a_run_is_named() -> None:
     assert "name at least two runs" in CliRunner().invoke(command, ["a"]).output
     with pytest.raises(RunFolderError, match="nowhere"):
         compare([Path("a"), Path("nowhere")])
+
+
+def test_settings_of_simulated_clients_are_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, lost in (("calm", 0.0), ("lossy", 0.3)):
+        make_run(tmp_path / name, host=SIMULATED)
+        save_clients(ClientFleet(lost=lost), RunFolder(tmp_path / name))
+    compare([Path("calm"), Path("lossy")], as_json=True)
+    assert json.loads(capsys.readouterr().out)["settings"] == {"clients.lost": [0.0, 0.3]}
+    compare([Path("calm"), Path("a")], as_json=True)
+    assert json.loads(capsys.readouterr().out)["settings"] == {}, "a run on this machine has no such settings"
+    RunFolder(tmp_path / "lossy").clients_file.write_bytes(b"lost: [\xff")
+    compare([Path("calm"), Path("lossy")])
+    assert lines(capsys)[-1] == "the settings are the same"

@@ -10,7 +10,7 @@ from vcdl.errors import JobError
 from vcdl.fleet.settings import load_fleet_settings
 from vcdl.job import load_job
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients, save_clients
+from vcdl.simulate.client_fleet import ClientFleet, load_clients, save_clients
 
 DOCUMENT = (DOCS / "simulate.md").read_text(encoding="utf-8")
 
@@ -49,9 +49,9 @@ def test_a_real_fleet_file_is_told_apart(example: Path) -> None:
 def test_the_clients_file_of_a_run_is_no_fleet_file(tmp_path: Path) -> None:
     save_clients(ClientFleet(), RunFolder(tmp_path))
     with pytest.raises(JobError) as refused:
-        load_fleet_settings(tmp_path / CLIENTS_FILE)
+        load_fleet_settings(RunFolder(tmp_path).clients_file)
     assert str(refused.value) == (
-        f"{tmp_path / CLIENTS_FILE}: this is a file of simulated clients (docs/simulate.md); "
+        f"{RunFolder(tmp_path).clients_file}: this is a file of simulated clients (docs/simulate.md); "
         "give a fleet file (docs/fleet.md)"
     )
 
@@ -77,7 +77,7 @@ def test_a_frozen_fleet_is_read_back_as_it_was(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     fleet = ClientFleet(clients=4, checkpoint_every_s=None, speed_ratio=4.0)
     save_clients(fleet, folder)
-    assert load_clients(tmp_path / CLIENTS_FILE) == fleet
+    assert load_clients(RunFolder(tmp_path).clients_file) == fleet
 
 
 def test_every_key_is_documented_with_its_default() -> None:

@@ -12,7 +12,7 @@ from vcdl.errors import JobError
 from vcdl.job import load_job
 from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients, save_clients
+from vcdl.simulate.client_fleet import ClientFleet, load_clients, save_clients
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.population import BUILT_IN, HostGroup, Population, read_trace
 from vcdl.simulate.presence import NEVER, Presence, absences_in, absences_of
@@ -108,7 +108,7 @@ def test_a_population_of_a_file_stands_in_the_frozen_clients(tmp_path: Path) -> 
     (tmp_path / "mine.yaml").unlink()
     (tmp_path / "run").mkdir()
     save_clients(fleet, RunFolder(tmp_path / "run"))
-    assert load_clients(tmp_path / "run" / CLIENTS_FILE) == fleet
+    assert load_clients(RunFolder(tmp_path / "run").clients_file) == fleet
 
 
 @pytest.mark.parametrize(

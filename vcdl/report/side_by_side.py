@@ -38,6 +38,8 @@ class ComparedRun:
     job: str
     settings: Mapping[str, Any]
     """The sections of its job file, with all defaults filled in."""
+    clients: Mapping[str, Any]
+    """The settings of its simulated clients; empty for real ones."""
     report: Report
     epochs_wanted: int
     changed: str = ""
@@ -51,6 +53,8 @@ class ComparedRun:
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
     """Return the settings that differ between runs: setting → its value in each run, None if the run has none."""
     flat = [_flat(run.settings) for run in runs]
+    if all(run.clients for run in runs):  # real clients have no such settings, so that each would be a difference
+        flat = [{**values, **_flat({"clients": run.clients})} for values, run in zip(flat, runs, strict=True)]
     keys = dict.fromkeys(key for values in flat for key in values)
     found = {key: [values.get(key) for values in flat] for key in keys}
     # A list is compared as a whole: it is one setting, and the order of its entries matters.

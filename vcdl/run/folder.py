@@ -19,6 +19,7 @@ uploads/        uploads that wait to be assimilated
 kept/           uploads applied since the last closed epoch, if the store is a server that may lose its memory, or the
                 job is for strangers; all of them with retention > uploads: all
 workers.log     the workers' stderr
+clients.yaml    the simulated clients, if the run is simulated
 note.json       a user's note about the run, and its tags
 summary.json  model.keras  curves.png  confusion_matrix.csv  confusion_matrix.png  tensorboard/
                 the results, written when the job has ended
@@ -191,6 +192,8 @@ class RunFolder:
     workers_log = Below("workers.log")
     stop_request = Below("stop.request")
     """The request to pause: the process that drives the run pauses it as soon as it finds this file."""
+    clients_file = Below("clients.yaml")
+    """The settings of simulated clients, as a user's clients file has them; exists only in simulated runs."""
     note_file = Below("note.json")
     summary_file = Below("summary.json")
     keras_file = Below("model.keras")

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from vcdl.errors import printable
 from vcdl.job import Job
 from vcdl.job.lr_schedule import RateTrial
@@ -125,6 +127,7 @@ class Standing:
             kind=self.folder.kind.name,
             job=self.job.name,
             settings={key: value for key, value in self.job.to_plain_values().items() if key != "name"},
+            clients=_clients_of(self.folder),
             report=self.report,
             epochs_wanted=self.job.stop.epochs,
             changed=self.changes,
@@ -303,6 +306,15 @@ def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         epoch = f"{row['epoch']}/{row['epochs_wanted']}"
         table.append((name, row["state"], epoch, row["measure"], share, str(row["hosts"]), time_left))
     return align_columns(table, left=range(5))
+
+
+def _clients_of(folder: RunFolder) -> Mapping[str, Any]:
+    """Return the settings of a run's simulated clients; empty for a run on real ones, and for a damaged file."""
+    try:
+        found = yaml.safe_load(folder.clients_file.read_bytes())
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def _model_and_data(job: Job) -> str:

@@ -16,8 +16,6 @@ from vcdl.yaml_schema.file_kind import CLIENTS
 from vcdl.yaml_schema.reading import YamlDumper
 from vcdl.yaml_schema.section import Section, load_section
 
-CLIENTS_FILE = "clients.yaml"
-"""The file in a run's folder with its simulated clients. A folder with this file has a simulated run."""
 _TIMEOUT_SUBTASKS = 10.0
 """Default time limit of a subtask in multiples of its usual time, so that only lost subtasks exceed it."""
 
@@ -108,11 +106,11 @@ def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFlee
 
 
 def save_clients(fleet: ClientFleet, folder: RunFolder) -> None:
-    """Write the settings of simulated clients to CLIENTS_FILE in a run's folder, which marks the run as simulated.
+    """Write the settings of simulated clients to a run's folder.
 
     Raises:
         RunFolderError: The folder cannot be written.
     """
     text = yaml.dump(fleet.model_dump(mode="json"), Dumper=YamlDumper, sort_keys=False)
-    with whole_file(folder.path / CLIENTS_FILE) as temporary:
+    with whole_file(folder.clients_file) as temporary:
         temporary.write_text(f"# Made by VCDL: the clients of this simulated run.\n{text}", encoding="utf-8")
