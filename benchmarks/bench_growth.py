@@ -448,7 +448,7 @@ def _fill_store(folder: RunFolder, count: int, shards: int) -> None:
 def _write_both_slots(run: Any, vector: Any) -> None:
     from vcdl.stores.slots import WeightSlots
 
-    whole = run.state.begun(vector)
+    whole = run.state.initial(vector)
     with WeightSlots(next(run.folder.store.rglob("weights.bin")), whole.size).opened() as slots:
         for slot in (0, 1):
             slots.write(slot, 0, whole)

@@ -122,7 +122,7 @@ class Policy:
             **dict(self.fleet),
         }
         run = WeightlessRun(job, case.fleet.model_copy(update=update), NoWork())
-        return run.wall_s(), job.subtasks, 1 - job.subtasks / run.times.begun
+        return run.wall_s(), job.subtasks, 1 - job.subtasks / run.times.started
 
 
 POLICIES = (

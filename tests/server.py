@@ -168,7 +168,7 @@ class Server:
         events = [recorded.event for recorded in self.journal.read()]
         rows = [event for event in events if isinstance(event, UpdateApplied | RolledBack)]
         state = self.disk.rule.state
-        vectors, made = [state.begun(np.ones(SIZE, np.float32))], list[UpdateApplied]()
+        vectors, made = [state.initial(np.ones(SIZE, np.float32))], list[UpdateApplied]()
         for row in sorted(rows, key=lambda row: row.version):
             assert row.version == len(vectors), "versions without a gap"
             if isinstance(row, RolledBack):

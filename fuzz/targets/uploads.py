@@ -172,7 +172,7 @@ class Uploads(Target):
     def _streamed(self, transport: Transport, header: UpdateHeader, bounds: Bounds | None) -> Refused | None:
         """Fold the file in; returns why it is refused."""
         state = self._rule.state if bounds is None else bounds.state_of(self._rule)
-        whole: Vector = state.begun(self._base.copy())
+        whole: Vector = state.initial(self._base.copy())
         facts = UploadFacts(3, 0, header.samples, header.fraction, base_version=142)
 
         def measuring(facts: UploadFacts, _: ExitStack) -> MeasuringPass | None:

@@ -57,7 +57,7 @@ class Life:
         self.loop = Loop.of(self.run, self.grid)
         self.journal = self.loop.journal
         self.server = self.served()
-        self.whole = self.rule.state.begun(run.initial.copy())
+        self.whole = self.rule.state.initial(run.initial.copy())
         self.made: list[Vector] = [run.initial]
 
     def served(self) -> ParameterServer:

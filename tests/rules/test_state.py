@@ -19,7 +19,7 @@ def test_every_number_has_its_place() -> None:
 
 def test_a_rule_without_a_state_gets_its_weights_as_they_are() -> None:
     weights = np.arange(4, dtype=np.float32)
-    assert STATELESS.begun(weights) is weights
+    assert STATELESS.initial(weights) is weights
     assert STATELESS.rows(weights).tolist() == STATELESS.weights(weights).tolist() == weights.tolist()
     assert STATELESS.beside(weights).size == STATELESS.table_of(STATELESS.tail_of(weights)).size == 0
     assert not STATELESS

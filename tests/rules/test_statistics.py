@@ -26,7 +26,7 @@ RULES: list[Rule] = [
 def test_a_variance_never_becomes_negative(rule: Rule, values: list[float], staleness: int) -> None:
     mean = on_statistics(rule)
     assert mean.state == rule.state
-    server = rule.state.begun(np.ones(2, np.float32)).reshape(-1, 2)
+    server = rule.state.initial(np.ones(2, np.float32)).reshape(-1, 2)
     server = server if rule.state.vectors else server[0]
     for number, value in enumerate(values, 1):
         client = np.full(2, value, np.float32)

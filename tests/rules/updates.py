@@ -31,7 +31,7 @@ def steps(rule: Rule, server: Vector, *deltas: Vector, first: int = 1) -> list[f
 
 def begun(rule: Rule, weights: Vector) -> Vector:
     """W and what a rule keeps beside it at a job's begin, as the rule is given them."""
-    return rule.state.rows(rule.state.begun(weights.copy()))
+    return rule.state.rows(rule.state.initial(weights.copy()))
 
 
 def noise(seed: int, size: int) -> Vector:

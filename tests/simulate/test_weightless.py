@@ -82,7 +82,7 @@ def test_every_subtask_counts_once_whatever_is_lost(tmp_path: Path, kind: str) -
     assert_every_shard_of_every_epoch_was_applied_once(tmp_path / "run", EPOCHS, SHARDS)
     assert (report.stop_reason, report.epochs, report.updates) == ("epochs", EPOCHS, EPOCHS * SHARDS)
     assert report.slots.lost > 10
-    assert report.slots.begun >= report.updates + report.slots.lost - LOSSY.clients * LOSSY.slots
+    assert report.slots.started >= report.updates + report.slots.lost - LOSSY.clients * LOSSY.slots
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_the_folder_is_a_run_like_any_other(tmp_path: Path) -> None:
     assert shown.staleness_mean == pytest.approx(Spread.of(report.staleness).mean)
     assert json.loads((folder.path / TIMES_FILE).read_text()) == report.as_dict()
     assert all((update.train_s or 0) > 0 for update in events_of(folder, UpdateApplied))
-    assert sum(1 for _ in events_of(folder, WorkunitSent)) == report.slots.begun
+    assert sum(1 for _ in events_of(folder, WorkunitSent)) == report.slots.started
 
 
 def test_a_subtask_that_is_always_lost_ends_the_job(tmp_path: Path) -> None:

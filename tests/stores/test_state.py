@@ -85,7 +85,7 @@ def fold(rule: Kind, number: int, size: int = SIZE, refusal: Refusal | None = No
 
 def whole_after(rule: Kind, updates: int, size: int = SIZE) -> Vector:
     """The expected whole vector."""
-    whole = rule.state.begun(weights(0, size))
+    whole = rule.state.initial(weights(0, size))
     for number in range(1, updates + 1):
         brought = Brought(rule, weights(number, size), number)
         if brought.needs_first_pass:

@@ -51,7 +51,7 @@ BOUNDS = Bounds(LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).row_of_step(honest(
 def table() -> Vector:
     """The table at the job's begin."""
     state = BOUNDS.state_of(VcAsgd(alpha=0.5))
-    return state.table_of(state.tail_of(state.begun(base())))
+    return state.table_of(state.tail_of(state.initial(base())))
 
 
 def bounded(upload: Vector, rate: float = 1.0, lengths: Vector | None = None, blocks: int = SIZE) -> Vector:
@@ -191,7 +191,7 @@ def test_what_never_moves_may_not_be_moved() -> None:
     row = Bounds(LAYOUT, CLIP, ()).row_of_step(still, base(), 1.0)
     strict = Bounds(LAYOUT, CLIP, tuple(row.tolist()))
     state = strict.state_of(VcAsgd(alpha=0.5))
-    lengths, upload = state.table_of(state.tail_of(state.begun(base()))), honest(2)
+    lengths, upload = state.table_of(state.tail_of(state.initial(base()))), honest(2)
     for number in (1, 2):
         moved = strict.limits(lengths, number, strict.row_of_step(upload, base(), 1.0))
     assert moved.limit[1] > 0, "the first clients that move it define how far"

@@ -340,7 +340,7 @@ def test_a_server_bounds_refuses_and_doubts_and_a_second_fold_comes_to_the_same_
     moved = store.read()[1] - world.run.initial
     # 0.1 each: 1, then 3 within 1.5, then as much counted a fiftieth
     assert np.linalg.norm(moved) == pytest.approx(((0.1 * 0.9) + 0.15) * 0.998 + 0.15 * 0.02, rel=0.01)
-    again = run.state.begun(world.run.initial)
+    again = run.state.initial(world.run.initial)
     for recorded in world.journal.read():
         if isinstance(recorded.event, UpdateApplied):
             fold_again(run, recorded.event, again)

@@ -165,7 +165,7 @@ def whole_of(version: int, run: Run) -> Vector:
     """
     folder, layout, state = run.folder, run.layout, run.state
     # Version 0 has no state file, because the rule then has the state that a store is created with.
-    whole = state.begun(read_weights(folder.snapshot(version), layout.size)[0])
+    whole = state.initial(read_weights(folder.snapshot(version), layout.size)[0])
     beside = state.beside(whole)
     if version > 0 and beside.size:
         if not folder.state_snapshot(version).exists():

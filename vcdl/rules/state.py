@@ -40,7 +40,7 @@ class RuleState:
         """How many numbers the table has; 0 without one."""
         return LENGTHS * len(self.first_row)
 
-    def begun(self, weights: Vector) -> Vector:
+    def initial(self, weights: Vector) -> Vector:
         """Return the initial vector of a store from W of shape (n,), which is returned itself if nothing follows W."""
         if not self:
             return weights

@@ -14,7 +14,7 @@ def _numbers() -> "array[float]":
 class SlotTimes:
     """Virtual seconds over all slots, with counts of subtasks."""
 
-    begun: int = 0
+    started: int = 0
     """Number of subtasks that clients started."""
     lost: int = 0
     """Number of subtasks that were lost."""
@@ -27,7 +27,7 @@ class SlotTimes:
 
     def record_start(self, now_s: float, planned: SubtaskOutcome) -> None:
         """Count a subtask that starts at `now_s`, with its outcome, which is already known."""
-        self.begun += 1
+        self.started += 1
         if planned.lost is None:
             self.useful_s += planned.slot_free_s - now_s
         else:

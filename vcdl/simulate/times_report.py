@@ -110,7 +110,7 @@ class TimesReport:
             "wall_s": round(self.wall_s, 3),
             "subtasks": {
                 "applied": self.updates,
-                "begun": self.slots.begun,
+                "begun": self.slots.started,
                 "lost": self.slots.lost,
                 "failed": self.failed,
             },
@@ -128,7 +128,7 @@ class TimesReport:
         """Return the lines that `vcdl simulate` prints."""
         stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
         rows = {
-            "subtasks": f"{group_digits(self.updates)} done; {group_digits(self.slots.begun)} were started, "
+            "subtasks": f"{group_digits(self.updates)} done; {group_digits(self.slots.started)} were started, "
             f"{group_digits(self.slots.lost)} of these lost, {group_digits(self.failed)} given up",
             "staleness": f"{stale.mean:.1f} on average, median {stale.median:.0f}, 99 % up to {stale.p99:.0f}, "
             f"{stale.max:.0f} at most",

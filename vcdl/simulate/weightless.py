@@ -82,12 +82,12 @@ class NoWork:
         self._bytes_down, self._bytes_up = bytes_down, bytes_up
         self.train_s: dict[str, float] = {}
         """Workunit → training seconds of its upload."""
-        self.begun: dict[str, tuple[int, float]] = {}
+        self.started: dict[str, tuple[int, float]] = {}
         """Workunit → the version that its client started from, and the fraction that it trains."""
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         base_version = staged.workunit.base_version if staged.newest is None else staged.newest[0]
-        self.begun[staged.workunit.name] = base_version, fraction
+        self.started[staged.workunit.name] = base_version, fraction
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         self.train_s[staged.workunit.name] = train_s
@@ -98,7 +98,7 @@ class NoWork:
 
     def done(self, workunit: str, version: int | None) -> None:
         self.train_s.pop(workunit, None)
-        self.begun.pop(workunit, None)
+        self.started.pop(workunit, None)
 
     def cancel(self, workunits: Collection[str]) -> None:
         for workunit in workunits:
@@ -214,7 +214,7 @@ class WeightlessRun:
         else:
             # One server, so versions are counted here.
             self._version += 1
-            base_version, fraction = self._work.begun[name]
+            base_version, fraction = self._work.started[name]
             came_s = self._time.now_s() if outcome.received_s is None else outcome.received_s
             self._tell(
                 UpdateApplied(

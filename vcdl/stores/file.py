@@ -71,7 +71,7 @@ class FileStore(WeightStore):
                 # The log is created last and removed first. A store without it is one whose creation was killed.
                 if not self._log_file.exists():
                     sweep(self._folder)
-                    whole = self.state.begun(vector)
+                    whole = self.state.initial(vector)
                     self._slots.make(whole)
                     self._log.make(self.checksums(whole))
 

@@ -135,7 +135,7 @@ class ServerStore(WeightStore):
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
         if self._retry_disturbed(self._head) is None:
-            self._put(None, 0, self.state.begun(vector), (), 0)
+            self._put(None, 0, self.state.initial(vector), (), 0)
 
     def version(self) -> int:
         return self._retry_disturbed(self._newest).version

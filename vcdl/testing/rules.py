@@ -66,7 +66,7 @@ class RuleContract:
         """Check that half an update moves W half as far, from the first state of a job and at the end of a buffer."""
         moved: list[Any] = []
         for fraction in (1.0, 0.5):
-            server = rule.state.rows(rule.state.begun(_noise(0, 100)))
+            server = rule.state.rows(rule.state.initial(_noise(0, 100)))
             rule.apply(server, _update(slice(0, 100), _noise(1, 100), _noise(2, 100), 20, fraction))
             moved.append(np.atleast_2d(server)[0].astype(np.float64) - _noise(0, 100))
         # The comparison allows rounding errors, because the rule may multiply by the fraction at another place.
