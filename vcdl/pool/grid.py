@@ -337,15 +337,7 @@ class PoolGrid(FolderGrid):
         if staged is None:
             return False
         files = {name: str(path.relative_to(self._folder.path)) for name, path in staged.inputs.items()}
-        try:
-            with pilot.mailbox.held() as mailbox:
-                mailbox.give(Assignment(workunit, staged.workunit.to_json(), files))
-        except FileNotFoundError:  # the mailbox was removed; the pilot's lease will expire
-            return False
-        if not pilot.tasks:
-            pilot.since_s = self._clock()
-        pilot.tasks.append(workunit)
-        return True
+        return pilot.give(Assignment(workunit, staged.workunit.to_json(), files), self._clock())
 
     def _do_without(self, pilot: KnownPilot, workunit: str) -> None:
         """Take a task away from a pilot: withdraw it if it was not started, otherwise ask the pilot to drop it."""
@@ -356,8 +348,7 @@ class PoolGrid(FolderGrid):
             pilot.tasks.remove(back)
             self._hand_out_again(back)
         if back != workunit:
-            with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
-                mailbox.do_without(workunit)
+            pilot.ask_to_drop(workunit)
 
     # -- records of pilots
 
@@ -384,9 +375,7 @@ class PoolGrid(FolderGrid):
     def _adopt(self, name: str) -> None:
         """Register a pilot of an earlier process of the run, with the tasks and results in its mailbox."""
         pilot = self._new(name, self._clock())
-        with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
-            pilot.tasks = mailbox.tasks()
-            pilot.tasks += [path.stem for path in mailbox.endings() if path.stem not in pilot.tasks]
+        pilot.read_tasks()
         self._known.update(dict.fromkeys(pilot.tasks))
         self._pilots[name] = pilot
         self._take_endings(pilot)
