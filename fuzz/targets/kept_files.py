@@ -13,7 +13,7 @@ from vcdl.boinc.grid.download_folder import Content
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.record import Record
-from vcdl.client.model import parse_config
+from vcdl.client.model_json import parse_config
 from vcdl.errors import FleetError, GridError, ModelError, RunFolderError, StoreError, WorkunitError
 from vcdl.fleet.cost import cost_of
 from vcdl.fleet.instance import Ending

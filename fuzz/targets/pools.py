@@ -11,7 +11,8 @@ import msgspec
 from fuzz.mutations import as_json, mutated, mutated_json
 from fuzz.target import Target, hold
 from vcdl.errors import DataError, GridError
-from vcdl.pool.mailboxes import Assignment, Driver, Mailbox, Message, PoolFolder, is_pilot
+from vcdl.pool.mailboxes import Mailbox, PoolFolder
+from vcdl.pool.messages import Assignment, Driver, Message, is_pilot
 from vcdl.pool.pilot import Pilot
 from vcdl.wire.workunit import WorkunitName
 

@@ -9,8 +9,8 @@ from fuzz.mutations import as_json, mutated, mutated_json
 from fuzz.target import Target, hold
 from vcdl.errors import DataError, JobError
 from vcdl.web.accounts import Accounts
+from vcdl.web.sent_job import SentFile, parse_job_file
 from vcdl.web.sessions import Role, Sessions
-from vcdl.web.submissions import SentFile, _parse_job_file
 
 _JOB = {"name": "a", "model": {"builtin": "mlp"}, "data": {"npz": "d.npz"}, "training": {"batch_size": 8}}
 _KERAS = {**_JOB, "name": "b-2", "model": {"keras": "m.keras", "weights": "w.npz"}, "data": {"dataset": "digits"}}
@@ -101,7 +101,7 @@ class SubmittedJobs(Target):
             text, files = json.dumps(job), {name for name in names if isinstance(name, str)}
         except (ValueError, TypeError, RecursionError):
             pass
-        values = _parse_job_file(text, [SentFile(name, ()) for name in files])
+        values = parse_job_file(text, [SentFile(name, ()) for name in files])
         hold(all("/" not in name and "\0" not in name and not name.startswith(".") for name in files), "a name")
         for section, key in (("model", "python"), ("model", "code"), ("model", "from"), ("data", "from")):
             inner = values.get(section)

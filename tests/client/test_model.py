@@ -14,7 +14,8 @@ import pytest
 from keras import layers
 
 from vcdl.client.allowed import ACTIVATIONS, CLASSES, LAYERS, LEFT_OUT, OPERATIONS
-from vcdl.client.model import SIZE_LIMIT_BYTES, load_model, parse_config
+from vcdl.client.model import load_model
+from vcdl.client.model_json import SIZE_LIMIT_BYTES, parse_config
 from vcdl.errors import ModelError
 from vcdl.wire.layout import assign, assign_frozen, flatten, flatten_frozen
 

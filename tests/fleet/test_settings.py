@@ -12,6 +12,7 @@ import pytest
 from tests.fleet.fleet_files import AWS, fleet_file, settings_of
 from tests.places import ROOT
 from vcdl.errors import FleetError, JobError
+from vcdl.fleet.project_settings import ProjectSettings
 from vcdl.fleet.settings import (
     AlertSettings,
     CapacitySettings,
@@ -19,7 +20,6 @@ from vcdl.fleet.settings import (
     InstanceSettings,
     OnDemandSettings,
     PlaceSettings,
-    ProjectSettings,
     Requirements,
     load_fleet_settings,
 )

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.models.hub_backbones import ARGUMENTS, REFUSED, drawn, samples_for, shapes_of
-from vcdl.client.model import load_model, parse_config
+from vcdl.client.model import load_model
+from vcdl.client.model_json import parse_config
 from vcdl.errors import ModelError
 from vcdl.models.hub_inline import holds_hub_layers, inline_model, trace
 

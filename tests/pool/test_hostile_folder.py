@@ -14,7 +14,8 @@ from tests.pool.light_pilots import SIZE, TIMEOUT_S, Pool
 from tests.served_run import ServedRun
 from vcdl.errors import GridUnavailable
 from vcdl.journal.events import WorkunitFailed, WorkunitSent
-from vcdl.pool.mailboxes import Assignment, Driver, Message, PoolFolder
+from vcdl.pool.mailboxes import PoolFolder
+from vcdl.pool.messages import Assignment, Driver, Message
 from vcdl.pool.pilot import Pilot
 
 WORKUNIT = "served_e0001_s000_a0_v000000"
@@ -87,7 +88,7 @@ def test_a_task_has_the_name_of_a_workunit(pool: Pool, folder: PoolFolder, mine:
 
 
 def test_a_file_is_bounded_in_size(pool: Pool, folder: PoolFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcdl.pool.mailboxes._MOST_FILE_BYTES", 3 << 20)
+    monkeypatch.setattr("vcdl.pool.run_files.MOST_FILE_BYTES", 3 << 20)
     with pool.served.folder.shard(0).open("wb") as file:
         file.truncate(10**12)
     pilot = flown(pool, {"workunit": WORKUNIT, "description": "{}", "files": GOOD})

@@ -17,7 +17,8 @@ from tests.served_run import SHARDS, ServedRun
 from vcdl.errors import GridError
 from vcdl.journal.events import StopReason, WorkunitFailed, WorkunitSent
 from vcdl.pool.grid import LEASE_S, PoolGrid
-from vcdl.pool.mailboxes import Driver, Mailbox, PoolFolder
+from vcdl.pool.mailboxes import Mailbox, PoolFolder
+from vcdl.pool.messages import Driver
 from vcdl.trust.kept_hosts import read_hosts
 from vcdl.wire.workunit import OUTPUT_FILE
 
@@ -284,7 +285,7 @@ def test_a_run_that_another_machine_drives_is_refused(pool: Pool, monkeypatch: p
         folder.write_driver(Driver("other", "elsewhere", 7, next(beats), "running", LEASE_S, 0.1))
 
     beat(0)
-    monkeypatch.setattr("vcdl.pool.grid.time.sleep", beat)
+    monkeypatch.setattr("vcdl.pool.announcer.time.sleep", beat)
     with pytest.raises(GridError, match="driven by process 7 on elsewhere: end it there"):
         PoolGrid(pool.served.folder, pool.served.run.job).start()
 

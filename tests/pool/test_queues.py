@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
-from vcdl.pool.mailboxes import Driver, PoolFolder
+from vcdl.pool.mailboxes import PoolFolder
+from vcdl.pool.messages import Driver
 from vcdl.pool.queues import HTCONDOR, QUEUES, SCRIPTS, SLURM, queue_name, script
 
 RUN = Path("/shared/runs/it's mine")

@@ -172,8 +172,8 @@ def test_a_network_that_drops_packets_in_a_fold_is_waited_for_once(
     forgetful: PrivateServer, monkeypatch: pytest.MonkeyPatch, consistency: str
 ) -> None:
     """Neither what was written nor the turn can be given back then, and BOINC waits for its rows meanwhile."""
-    monkeypatch.setattr("vcdl.stores.redis._ANSWER_S", 0.5)
-    monkeypatch.setattr("vcdl.stores.redis._CONNECT_S", 0.5)
+    monkeypatch.setattr("vcdl.stores.redis_connection._ANSWER_S", 0.5)
+    monkeypatch.setattr("vcdl.stores.redis_connection._CONNECT_S", 0.5)
     created(forgetful.url)
     with TcpProxy(forgetful.socket) as network:
         store = open_redis(f"redis://127.0.0.1:{network.port}", "job", consistency=consistency)

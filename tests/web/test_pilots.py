@@ -17,7 +17,8 @@ from tests.tcp_proxy import TcpProxy
 from tests.web.asking import answering, asking
 from tests.web.served import served
 from vcdl.errors import GridUnavailable, VcdlError
-from vcdl.pool.mailboxes import KEY_HEADER, Assignment, Mailbox, Message, PoolFolder, host_of, mark_of
+from vcdl.pool.mailboxes import Mailbox, PoolFolder
+from vcdl.pool.messages import KEY_HEADER, Assignment, Message, host_of, mark_of
 from vcdl.pool.pilot import Pilot
 from vcdl.remote.connections import ServiceConnection, machine_key
 from vcdl.remote.pilot_pool import RemoteMailbox, RemotePool
@@ -159,7 +160,7 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, port: int,
 def test_a_large_file_goes_on_at_its_byte_after_a_cut(
     far: bool, pool: Pool, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcdl.pool.mailboxes._POUR_S", 0.0)  # a block a call, as over a slow line
+    monkeypatch.setattr("vcdl.pool.run_files._POUR_S", 0.0)  # a block a call, as over a slow line
     content = random.Random(1).randbytes(5 << 20)
     pool.served.folder.shard(0).write_bytes(content)
     name, part = str(pool.served.folder.shard(0).relative_to(pool.served.folder.path)), tmp_path / "part"

@@ -189,7 +189,7 @@ def test_few_jobs_are_resumed_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
         began.release()
         goes_on.wait(60)
 
-    monkeypatch.setattr("vcdl.web.service._resume_in_a_process", resumed)
+    monkeypatch.setattr("vcdl.web.service.resume_in_a_process", resumed)
     with ThreadPoolExecutor(_RESUMES_AT_ONCE) as pool:
         coming = [pool.submit(service.resume, owner, "paused") for _ in range(_RESUMES_AT_ONCE)]
         for _ in coming:

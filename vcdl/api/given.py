@@ -199,7 +199,8 @@ def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | 
     """
     import keras
 
-    from vcdl.client.model import know_ends, parse_config
+    from vcdl.client.model import know_ends
+    from vcdl.client.model_json import parse_config
     from vcdl.job.code_folder import check_arguments
 
     for name, samples in inputs.items():

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from filecmp import cmp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +23,7 @@ from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
     from vcdl.job import Job
-    from vcdl.planner.forecast import Choice, Work
+    from vcdl.planner.forecast import Choice
     from vcdl.planner.throughput import HostType
     from vcdl.profile.stages import RunProfile
     from vcdl.simulate.client_fleet import ClientFleet
@@ -84,19 +83,20 @@ def plan(
     """
     from vcdl.planner.forecast import MODEL_ERROR, forecast, recommend
     from vcdl.profile.measured_hosts import measured_servers, measured_types
+    from vcdl.profile.planned_job import cut_work, planned_epochs, work_of_job
     from vcdl.report.planned import draw_plan, plan_json, plan_lines
 
     unknown: list[str] = []
     choices_of = _choices(job, wishes, unknown)  # before the measurement, so that a wrong file is reported at once
     measured, measured_job = _profile_for_plan(job, run, unknown)
-    epochs = _epochs(job, measured, wishes.accuracy, unknown)
-    work = _work(job, measured, measured_job, epochs)
+    epochs = planned_epochs(job, measured, wishes.accuracy, unknown)
+    work = work_of_job(job, measured, measured_job, epochs)
     if wishes.hosts is not None:
         work = replace(work, error=MODEL_ERROR)  # how much the measured hosts vary says nothing about other hosts
     servers = measured_servers(measured, job.grid.servers)
     forecasts = []
     for choice in choices_of(tuple(measured_types(measured))):
-        size = _cut(work, choice.shards) if choice.shards else work
+        size = cut_work(work, choice.shards) if choice.shards else work
         forecasts.append(forecast(size, choice, servers, wishes.deadline_s))
     chosen = recommend(forecasts, wishes.deadline_s, wishes.budget_usd)
     if as_json:
@@ -120,14 +120,15 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     from vcdl.planner.forecast import MODEL_ERROR
     from vcdl.planner.spot_market import HELD
     from vcdl.profile.measured_hosts import mean_slot_s, measured_servers, measured_types
+    from vcdl.profile.planned_job import planned_epochs, work_of_job
     from vcdl.simulate.host_forecast import RUNS, HostForecast, JobOnHosts, fewest_hosts, range_words
 
     _fleet_of(wishes, 1.0)  # check the population before anything is measured
     unknown = [] if run else ["how fast these hosts are: on average as fast as this machine, until a run is named"]
     unknown.append("how many subtasks a host trains at a time: one, so count a host with two slots twice")
     measured, measured_job = _profile_for_plan(job, run, unknown)
-    epochs = _epochs(job, measured, wishes.accuracy, unknown)
-    work, servers = _work(job, measured, measured_job, epochs), measured_servers(measured, job.grid.servers)
+    epochs = planned_epochs(job, measured, wishes.accuracy, unknown)
+    work, servers = work_of_job(job, measured, measured_job, epochs), measured_servers(measured, job.grid.servers)
     types, samples = measured_types(measured), work.subtask.samples
     subtask_s = mean_slot_s(types, samples)
     if subtask_s == 0:
@@ -218,109 +219,13 @@ def _profile_for_plan(job: "Job", run: Path | None, unknown: list[str]) -> "tupl
     Raises:
         RunFolderError: The run has trained another model or other data.
     """
-    from vcdl.profile.measure import profile_here, profile_run
-    from vcdl.run.finding import display_path, find_run
-    from vcdl.run.frozen_job import read_frozen
+    from vcdl.profile.measure import profile_here
+    from vcdl.profile.planned_job import profile_of_run
 
     if run is None:
         click.echo("measuring some subtasks here …", err=True)
         return profile_here(job), job
-    folder = find_run(run)
-    profile, measured = profile_run(folder), read_frozen(folder)
-    # Refuse another model or other data, whose times say nothing. Other settings of training are accounted for below.
-    others = [
-        key for key in ("model", "data") if not _are_alike(_time_settings(job, key), _time_settings(measured, key))
-    ]
-    if others:
-        raise RunFolderError(
-            f"{display_path(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this "
-            "job: name a run of this job, or omit RUN, and some subtasks are measured here"
-        )
-    if measured.training.batch_size != job.training.batch_size:
-        unknown.append(
-            f"the time of batches of {job.training.batch_size}: those that were measured have "
-            f"{measured.training.batch_size} samples"
-        )
-    return profile, measured
-
-
-def _time_settings(job: "Job", key: str) -> "dict[str, Any]":
-    """Return the settings of a job's section `key` that determine the time per sample, so without those of sizes."""
-    found: dict[str, Any] = {**job.to_plain_values()[key]}
-    return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
-
-
-def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
-    """Return whether two sections have equal settings; files count as equal if their content is.
-
-    Each job at a service has copies of its files, so their paths differ.
-    """
-    return one.keys() == other.keys() and all(
-        value == other[key] or _is_same_file(value, other[key]) for key, value in one.items()
-    )
-
-
-def _is_same_file(one: Any, other: Any) -> bool:
-    if not (isinstance(one, str) and isinstance(other, str) and Path(one).is_file() and Path(other).is_file()):
-        return False
-    # Compare the content: a shallow comparison goes by size and modification time, which differs between copies.
-    return cmp(one, other, shallow=False)
-
-
-def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: list[str]) -> int:
-    """Return the number of epochs to plan for: `stop > epochs`, or as many as `accuracy` requires.
-
-    Caveats about that number are appended to `unknown`.
-
-    Raises:
-        RunFolderError: The accuracy is beyond the learning curve.
-    """
-    from vcdl.planner.curve import NEEDED, LearningCurve
-
-    if accuracy is None:
-        return job.stop.epochs
-    epochs = profile.history.epochs
-    curve = LearningCurve.fit([one.mean for one in epochs])
-    if curve is None:
-        unknown.append(f"when {accuracy:g} is reached: it needs a run of {NEEDED} measured epochs")
-        return job.stop.epochs
-    needed = curve.epochs_to(accuracy)
-    # Refuse more than ten times the job's epochs: so far beyond the measured ones the fitted curve is a guess.
-    if needed is None or needed > 10 * job.stop.epochs:
-        reached = f"{curve.at(job.stop.epochs):.4f}"
-        raise RunFolderError(
-            f"{accuracy:g} is beyond this job's curve, which ends at {curve.limit:.4f}; "
-            f"after {job.stop.epochs} epochs it has about {reached}: request that, or change the job"
-        )
-    unknown.append(
-        f"whether {accuracy:g} comes after {needed:.0f} epochs, as the run's own curve says (± {curve.error:.4f})"
-    )
-    return max(1, round(needed))
-
-
-def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "Work":
-    """Return the work of a job, scaled from the subtasks that were measured.
-
-    Args:
-        job: The job to plan.
-        profile: The measured times.
-        measured: The settings with which they were measured.
-        epochs: Number of epochs to plan for.
-    """
-    from vcdl.profile.measured_hosts import mean_subtask, planned_work
-
-    subtask = mean_subtask(profile.total())
-    passes = job.training.local_epochs / measured.training.local_epochs
-    # Scale the subtask by its samples, because the measured run may have other shards and local epochs.
-    subtask = replace(subtask, samples=subtask.samples * passes * measured.data.shards / job.data.shards)
-    return planned_work(profile, epochs * job.data.shards, subtask, job.data.shards)
-
-
-def _cut(work: "Work", shards: int) -> "Work":
-    """Return the same work, cut into another number of shards: with more, each subtask is smaller."""
-    subtask = replace(work.subtask, samples=work.subtask.samples * work.shards / shards)
-    # Keep the number of epochs: each has as many subtasks as there are shards.
-    return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
+    return profile_of_run(job, run, unknown)
 
 
 def _choices(

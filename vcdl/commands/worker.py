@@ -63,7 +63,8 @@ def worker(order: PilotOrder) -> ExitCode:
     """
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler)  # nothing is to be handed in yet: exit code 130, as later
-    from vcdl.pool.mailboxes import KEY_HEADER, PoolFolder, mark_of
+    from vcdl.pool.mailboxes import PoolFolder
+    from vcdl.pool.messages import KEY_HEADER, mark_of
     from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker
     from vcdl.remote.connections import connection_of, machine_key

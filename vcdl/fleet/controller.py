@@ -9,25 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from vcdl.errors import GridError, JournalError, VcdlError
+from vcdl.errors import VcdlError
 from vcdl.fleet.alerts import current_alerts
-from vcdl.fleet.deadline import Progress, Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.life_signs import Hosts, LifeSigns
 from vcdl.fleet.money import Money
+from vcdl.fleet.observer import CLOCKS_AGREE_S, FleetObserver
 from vcdl.fleet.prices import PriceSource
-from vcdl.fleet.project import Queue, wanted_units
+from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import LaunchResult, Provider
-from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile, spot_capacity
+from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, leases_to_write, reconcile
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
 from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
-_CLOCKS_AGREE_S = 30.0
-"""Seconds by which this machine's clock and the cloud's may differ unnoticed: too few to matter to any lease."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -116,8 +114,8 @@ class Controller:
         self._money = Money(settings, folder.ledger_file, self.now_s, price_source)
         self._user_data = user_data
         self._clock = clock
-        self._queue = queue
         self._signs = LifeSigns(provider, settings.idle_shutdown_s, hosts)
+        self._observer = FleetObserver(settings, provider, self._money, self._signs, queue, self.now_s)
         self._channel = AlertChannel(f"fleet {settings.name}: ", settings.alerts.command)
         self._alerts: tuple[str, ...] = ()
         """Names of the alerts that were sent while the state could not be read, and so not be stored."""
@@ -125,19 +123,19 @@ class Controller:
     def now_s(self) -> float:
         """Return the Unix time by the cloud's clock, with which instances compare their leases.
 
-        This machine's clock may be wrong; it is used while the two differ by at most `_CLOCKS_AGREE_S` seconds.
+        This machine's clock may be wrong; it is used while the two differ by at most `CLOCKS_AGREE_S` seconds.
         """
         offset_s = self._provider.clock_offset_s
-        return self._clock() + (offset_s if abs(offset_s) > _CLOCKS_AGREE_S else 0.0)
+        return self._clock() + (offset_s if abs(offset_s) > CLOCKS_AGREE_S else 0.0)
 
     def observe(self) -> Observation:
         """Query the cloud, and return the current state of the fleet. Nothing is changed or written."""
-        return self._observe(*self._find(self._folder.read()))
+        return self._observer.observe(*self._observer.find(self._folder.read()))
 
     def record(self) -> None:
         """Query the cloud, and record in the ledger which instances are live and which have ended."""
         with self._folder.one_pass():
-            found, _ = self._find(self._folder.read())
+            found, _ = self._observer.find(self._folder.read())
             self._money.ledger.record_found(found, self.now_s())
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
@@ -146,7 +144,7 @@ class Controller:
         Args:
             change: Returns the changed state, such as `vcdl.fleet.run.up`.
         """
-        observed = self._observe(*self._find(change(self._folder.read())))
+        observed = self._observer.observe(*self._observer.find(change(self._folder.read())))
         return Pass(observed, self._decide(observed))
 
     def change(self, change: Callable[[FleetState], FleetState]) -> None:
@@ -167,9 +165,9 @@ class Controller:
         with self._folder.one_pass():
             self._provider.keeper = self._folder.keeper(new=True)
             self._money.refresh(self._provider.pools)
-            found, state = self._find(self._folder.read())
+            found, state = self._observer.find(self._folder.read())
             self._money.ledger.record_found(found, self.now_s())  # before the cost is computed
-            observed = self._observe(found, state)
+            observed = self._observer.observe(found, state)
             actions, now_s = self._decide(observed), observed.now_s
             recent = tuple(it for it in observed.state.recent_launches if it.instance.id not in actions.terminate)
             state = replace(observed.state, last_pass_s=now_s, recent_launches=recent)
@@ -256,7 +254,7 @@ class Controller:
                 self._money.ledger.record_found(found, self.now_s())
             leftovers = self._provider.sweep()
             with _collecting(errors):
-                still, _ = self._find(FleetState(FleetGoal.DOWN))
+                still, _ = self._observer.find(FleetState(FleetGoal.DOWN))
                 gone = {i.id for i in found if i.is_live} - {i.id for i in still if i.is_live}
                 self._money.record_terminated([i for i in found if i.id in gone], self.now_s())
                 self._money.ledger.record_found(still, self.now_s())
@@ -269,126 +267,6 @@ class Controller:
             wait_s = self._provider.shows_within_s - (self.now_s() - launch.noted_s)
             if wait_s > 0 and launch.instance.id not in found:
                 yield f"{launch.instance.id}, which the cloud does not show yet: in {duration(wait_s)}"
-
-    def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
-        """Query the cloud for the fleet's instances.
-
-        Args:
-            state: The stored state.
-
-        Returns:
-            The instances that the cloud shows, and for one lease and drain time the last known ones of unreachable
-            regions; and the state with the regions that are unreachable now.
-        """
-        found, now_s = self._provider.find(), self.now_s()
-        away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
-        # Most likely only the region's API is unavailable, and its instances work until their leases are over. Without
-        # them the pass would launch replacements.
-        assumed_s = self._settings.lease_s + self._settings.drain_s
-        assumed = self._money.last_live({region for region, s in away_since_s.items() if now_s - s < assumed_s})
-        shown = {instance.id for instance in found}
-        instances = (*(one.at(now_s) for one in found), *(one for one in assumed if one.id not in shown))
-        return instances, replace(state, away_since_s=away_since_s)
-
-    def _observe(self, found: Sequence[Instance], state: FleetState) -> Observation:
-        """Compute the observation from these instances; its `state` is the one to store. Nothing is written.
-
-        The state's goal becomes DRAINED if the budget only pays for draining the instances.
-
-        Args:
-            found: The instances, from `_find`.
-            state: The state, from `_find`.
-        """
-        now_s, unit = self.now_s(), self._settings.capacity.unit
-        recent = self._hidden(found, state, now_s)
-        instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
-        spent_usd, usd_per_h = self._money.spent_usd(now_s), self._money.usd_per_h(instances)
-        warnings: list[str] = []
-        if state.goal is not FleetGoal.DOWN and self._money.paid_for_s(spent_usd, instances) <= 0:
-            warnings.append(self._money.spent_words(spent_usd, instances))
-            state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
-        wanted, queue, queue_warnings = self._wanted_units(state, now_s)
-        prices_as_of, unpriced = self._money.check_prices(i for i in instances if i.is_live)
-        heard, silent, unsure = self._signs.look(instances, state.heard, now_s)
-        spot, have = spot_capacity(instances, unit), capacity(instances, unit)
-        is_short = spot < wanted - self._settings.capacity.on_demand.units(wanted)
-        progress = self._progress(state, queue, Units(wanted, spot, have - spot), now_s)
-        state = replace(
-            state,
-            wanted=wanted,
-            cooldowns=state.cooling(now_s),
-            recent_launches=recent,
-            short_since_s=(state.short_since_s or now_s) if is_short else None,
-            progress=progress,
-            heard=heard,
-        )
-        warnings += (*self._money.unpriced_words(i.pool for i in unpriced), *self._troubles(progress))
-        return Observation(
-            now_s=now_s,
-            state=state,
-            instances=instances,
-            wanted=wanted,
-            have=have,
-            left_s=None if queue is None else queue.left_s,
-            spent_usd=spent_usd,
-            usd_per_h=usd_per_h,
-            prices_as_of=prices_as_of,
-            unpriced=frozenset(i.id for i in unpriced),
-            silent=silent,
-            warnings=(*warnings, *dict.fromkeys(silent.values()), *unsure, *queue_warnings),
-        )
-
-    def _hidden(self, found: Sequence[Instance], state: FleetState, now_s: float) -> tuple[RecentLaunch, ...]:
-        """Return recent launches whose instances the cloud does not show yet; later they count as vanished."""
-        shown, since_s = {instance.id for instance in found}, now_s - self._provider.shows_within_s
-        return tuple(it for it in state.recent_launches if it.instance.id not in shown and it.noted_s > since_s)
-
-    def _progress(self, state: FleetState, queue: Queue | None, have: Units, now_s: float) -> Progress | None:
-        """Return the decision about the deadline, or None if no deadline is followed.
-
-        Args:
-            state: The state, with the last decision.
-            queue: The project's work. None keeps the last decision, because the queue could not be read.
-            have: The fleet's units, with all units on demand.
-            now_s: Unix time.
-        """
-        if queue is None:
-            return state.progress if have.wanted and state.target is None else None
-        sizes = self._settings.capacity
-        units = have._replace(on_demand=have.on_demand - sizes.on_demand.units(have.wanted))
-        return follow_deadline(state.progress, queue, sizes, units, now_s, self._settings.reconcile_every_s)
-
-    def _troubles(self, progress: Progress | None) -> Iterator[str]:
-        """Yield warnings: about the clock, outdated prices, unreachable regions and a deadline that costs extra."""
-        if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
-            way = "behind" if offset_s > 0 else "ahead of"
-            yield f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: correct it"
-        if self._money.stale_why:
-            yield self._money.stale_why
-        yield from (f"{region} is unreachable: {why}" for region, why in self._provider.away.items())
-        deadline = self._settings.capacity.deadline
-        if progress is not None and progress.stands_in and deadline is not None:
-            yield f"spot capacity alone would miss the deadline of {deadline:%Y-%m-%dT%H:%MZ}: on demand stands in"
-
-    def _wanted_units(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
-        """Return how many units the fleet should have now.
-
-        Returns:
-            The units; the project's queue, or None if it is not followed or cannot be read; and warnings.
-        """
-        if state.goal is not FleetGoal.UP:
-            return 0, None, ()
-        sizes = self._settings.capacity
-        if state.target is not None or self._queue is None:
-            return (sizes.target if state.target is None else min(state.target, sizes.limit)), None, ()
-        past = sizes.deadline is not None and sizes.deadline.timestamp() <= now_s
-        late = (f"the deadline is past: at most the target of {sizes.target} is kept",) if past else ()
-        try:
-            queue = self._queue()
-            return wanted_units(queue, sizes, now_s), queue, late
-        except (GridError, JournalError) as error:
-            last = sizes.target if state.wanted is None else state.wanted
-            return last, None, (f"the queue cannot be read, so the target stays {last}: {error}",)
 
     def _decide(self, observed: Observation) -> Actions:
         if other := self._other_keeper(observed.instances):

@@ -2,19 +2,16 @@
 
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from ipaddress import ip_address
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
-from pydantic import Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
-from vcdl.errors import FleetError
 from vcdl.files.plugins import Parts
+from vcdl.fleet.project_settings import ProjectSettings
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import FLEET
 from vcdl.yaml_schema.reading import Problem, ProblemsError, show
@@ -50,99 +47,7 @@ _AboveZero = Annotated[float, kinds.above_zero()]
 _Word = Annotated[str, kinds.text(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,254}", "a name of the cloud's")]
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(word, str) and word.strip() for word in value):
-        raise kinds.expected("a list of names, such as [a, b]", value)
-    return tuple(value)
-
-
-_Words = Annotated[tuple[str, ...], PlainValidator(_words)]
-
-
-def _resolve_path(raw: Any, info: ValidationInfo) -> Path:
-    """Resolve a path of the fleet file against the file's folder. The path need not exist yet."""
-    if not isinstance(raw, str | Path) or not str(raw).strip():
-        raise kinds.expected("the name of a file or folder", raw)
-    return (info.context / raw).resolve() if info.context is not None else Path(raw)
-
-
-_PathBeside = Annotated[Path, PlainValidator(_resolve_path)]
-_Variable = Annotated[str, kinds.text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
-
-
-class ProjectSettings(Section):
-    """The BOINC project that the instances work for. The account key itself is neither in the file nor in a log."""
-
-    url: Annotated[str, kinds.text(r"https?://[^\s\"'<>\\]{1,250}", "the project's URL, http://… or https://…")]
-    account_key_file: _PathBeside | None = None
-    """File that contains only the account key; BOINC's weak key is enough."""
-    account_key_env: _Variable | None = None
-
-    @model_validator(mode="after")
-    def _is_one(self) -> "ProjectSettings":
-        if (self.account_key_file is None) == (self.account_key_env is None):
-            raise ValueError("expected exactly one of account_key_file, account_key_env")
-        return self
-
-    @model_validator(mode="after")
-    def _is_secret(self) -> "ProjectSettings":
-        host = urlsplit(self.url).hostname or ""
-        if self.url.startswith("http:") and not _is_local(host):
-            raise ProblemsError([Problem(("url",), "sends the account key in the clear: expected https://…")])
-        return self
-
-    def account_key(self, environment: Mapping[str, str]) -> str:
-        """Return the account key. Raises FleetError, which never shows the key, if it is missing or malformed."""
-        if self.account_key_file is not None:
-            return account_key_in(self.account_key_file)
-        name = self.account_key_env or ""
-        return _check_key(environment.get(name, "").strip(), f"the environment variable {name}")
-
-
-def _is_local(host: str) -> bool:
-    """Return whether a host is this machine or in a private network."""
-    try:
-        return host == "localhost" or ip_address(host).is_private
-    except ValueError:
-        return False
-
-
-def account_key_in(file: Path) -> str:
-    """Return the account key in a file.
-
-    Raises:
-        FleetError: The key is missing, malformed or open to others; the message never shows it.
-    """
-    try:
-        # Anybody who reads the key can attach hosts to the account.
-        if file.stat().st_mode & 0o077:
-            raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
-        return _check_key(file.read_text(encoding="ascii").strip(), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        # Report only the kind of error and no cause: a UnicodeDecodeError shows the offending bytes, which may belong
-        # to the key.
-        what = type(error).__name__
-        raise FleetError(f"the account key cannot be read from {file}: {what}; write it there") from None
-
-
-def _check_key(key: str, where: str) -> str:
-    if not re.fullmatch("[A-Za-z0-9_]{1,128}", key):
-        raise FleetError(
-            f"{where} contains no account key (letters, digits, _): copy it from the project's web page, Account keys"
-        )
-    return key
-
-
-def _moment(raw: Any) -> datetime:
-    try:
-        # YAML has read an unquoted time as a datetime already.
-        moment = raw if isinstance(raw, datetime) else datetime.fromisoformat(raw)
-    except (TypeError, ValueError):
-        raise kinds.expected("a time such as 2026-12-01T08:00Z", raw) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-_Moment = Annotated[datetime, PlainValidator(_moment)]
+_Words = Annotated[tuple[str, ...], kinds.names()]
 
 
 class OnDemandSettings(Section):
@@ -177,11 +82,11 @@ class CapacitySettings(Section):
     max: _Whole | None = None
     """Most units, with `follow: queue` and for `scale`, or None for the target."""
     follow: Annotated[Follow, kinds.one_of(Follow)] = "fixed"
-    project_dir: _PathBeside | None = None
+    project_dir: Annotated[Path, kinds.any_path()] | None = None
     """Folder of the project on this machine, for `follow: queue`."""
     units_per_subtask: _AboveZero = 1.0
     """Units that one subtask occupies, with `follow: queue`: the threads of the app version, or 1 GPU."""
-    deadline: _Moment | None = None
+    deadline: Annotated[datetime, kinds.moment()] | None = None
     """Time at which the open jobs should be done, with `follow: queue`, or None for as fast as `max` allows."""
     on_demand: OnDemandSettings = OnDemandSettings()
 

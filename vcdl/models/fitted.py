@@ -8,7 +8,8 @@ import numpy as np
 
 from vcdl.client.batches import steps_of
 from vcdl.client.metrics import metric_name
-from vcdl.client.model import load_model, parse_config
+from vcdl.client.model import load_model
+from vcdl.client.model_json import parse_config
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.class_weights import with_class_weights
 from vcdl.data.dataset import Dataset

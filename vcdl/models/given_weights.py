@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.client.model import SIZE_LIMIT_BYTES
+from vcdl.client.model_json import SIZE_LIMIT_BYTES
 from vcdl.errors import ModelError, one_line
 from vcdl.wire.npz_form import NpzError, NpzFile, open_npz
 

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from vcdl.client.allowed import LEFT_OUT
-from vcdl.client.model import load_model, parse_config
+from vcdl.client.model import load_model
+from vcdl.client.model_json import parse_config
 from vcdl.errors import ModelError, one_line
 from vcdl.models.hub_ops import Batch, replace_function, symbolic_operations
 

@@ -6,44 +6,35 @@ its mailbox, and its tasks are given to others. If several pilots have the same 
 """
 
 import math
-import os
-import secrets
-import socket
 import stat
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from vcdl.errors import GridError, GridUnavailable, JournalError
-from vcdl.files.shared import NotRegular, discard
+from vcdl.errors import GridUnavailable, JournalError
+from vcdl.files.shared import discard
 from vcdl.job import Job
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.loop.grid import GaveUp
 from vcdl.loop.lateness import Out, Turnarounds, faster_hosts
+from vcdl.pool.announcer import Announcer
 from vcdl.pool.known_pilot import KnownPilot
-from vcdl.pool.mailboxes import Assignment, Driver, Message, PoolFolder, host_of, read_some
+from vcdl.pool.mailboxes import PoolFolder, read_reason
+from vcdl.pool.messages import Assignment, Message, host_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.staging import Uploaded
 from vcdl.trust.kept_hosts import hosts_out
 
 LEASE_S = 60.0  # seconds of silence until a pilot counts as gone: longer than the pauses of a busy network file system
-_BEAT_S = 2.0  # seconds between two heartbeats of the run, so that pilots may miss many of them
 _POLL_S = 0.02  # seconds between two reads of heartbeats: a fraction of the shortest subtask
-_SHORTEST_LOOK_S = 0.1  # seconds between two looks of a pilot into its mailbox, so as not to overload a file server
 _JUDGES_EVERY_S = 10.0  # seconds between two reads of the journal for strangers in quarantine, who get no work
-_LOOKS_PER_S = 1000.0
-"""Most looks per second of all waiting pilots together, so that they do not overload a file server."""
 _VANISHED = 3
 """Pilots that may vanish with one workunit before it counts as failed: the workunit itself may be what kills them."""
-_REASON_CHARACTERS = 500
 
 
 @contextmanager
@@ -76,11 +67,7 @@ class PoolGrid(FolderGrid):
         self._pool = PoolFolder.of(folder.path)
         self._job = job
         self._clock = clock
-        self._driver = Driver(
-            id=secrets.token_hex(8), machine=socket.gethostname(), pid=os.getpid(), beat=0, state="running",
-            lease_s=LEASE_S, look_s=_SHORTEST_LOOK_S, brings_code=job.model.code is not None,
-        )  # fmt: skip
-        self._beaten_s = -math.inf
+        self._announcer = Announcer(self._pool, clock, lease_s=LEASE_S, brings_code=job.model.code is not None)
         self._pilots: dict[str, KnownPilot] = {}
         self._vanished: Counter[str] = Counter()
         self._out: frozenset[str] = frozenset()
@@ -96,11 +83,11 @@ class PoolGrid(FolderGrid):
         """
         with _errors_of(self._pool):
             self._pool.make()
-            self._refuse_another()
+            self._announcer.refuse_another()
             self._take_up_uploads()
             for name in self._pool.pilots():
                 self._adopt(name)
-            self._beat(at_once=True)
+            self._announcer.beat(len(self._pilots), at_once=True)
 
     # -- the interface of a grid
 
@@ -129,12 +116,12 @@ class PoolGrid(FolderGrid):
     def publish(self, version: int, params: Path) -> None:
         path = str(params.relative_to(self._folder.path))
         with _errors_of(self._pool):
-            self._say(newest_version=version, newest_params=path)
+            self._announcer.say(newest_version=version, newest_params=path)
 
     def pause(self) -> None:
         """Announce to the pilots that the run is paused: they finish their tasks, and deliver the results."""
         with _errors_of(self._pool):
-            self._say(state="paused")
+            self._announcer.say(state="paused")
 
     # -- running
 
@@ -176,7 +163,7 @@ class PoolGrid(FolderGrid):
     def close(self) -> None:
         """Announce to the pilots that the job is over, or else that the run is paused. An error is ignored."""
         with suppress(OSError, JournalError):
-            self._say(state="ended" if read_report(self._folder).history.finished else "paused")
+            self._announcer.say(state="ended" if read_report(self._folder).history.finished else "paused")
 
     # -- heartbeats and results
 
@@ -193,7 +180,7 @@ class PoolGrid(FolderGrid):
                 self._give_up(late, f"no result after {self._job.grid.timeout_s:g} s (grid > timeout_s)")
         self._judge(now_s)
         self._hand_out()
-        self._beat()
+        self._announcer.beat(len(self._pilots))
         return bool(messages)
 
     def _hear(self, message: Message, now_s: float) -> None:
@@ -234,7 +221,7 @@ class PoolGrid(FolderGrid):
                 self._note_sent(pilot, workunit, staged.params.stat().st_size if staged is not None else 0)
                 self._take_upload(pilot, ending)
             elif ending.suffix == ".failed":
-                self._give_up(workunit, _reason(ending))
+                self._give_up(workunit, read_reason(ending))
             else:
                 self._hand_out_again(workunit)
         discard(ending)
@@ -350,15 +337,7 @@ class PoolGrid(FolderGrid):
         if staged is None:
             return False
         files = {name: str(path.relative_to(self._folder.path)) for name, path in staged.inputs.items()}
-        try:
-            with pilot.mailbox.held() as mailbox:
-                mailbox.give(Assignment(workunit, staged.workunit.to_json(), files))
-        except FileNotFoundError:  # the mailbox was removed; the pilot's lease will expire
-            return False
-        if not pilot.tasks:
-            pilot.since_s = self._clock()
-        pilot.tasks.append(workunit)
-        return True
+        return pilot.give(Assignment(workunit, staged.workunit.to_json(), files), self._clock())
 
     def _do_without(self, pilot: KnownPilot, workunit: str) -> None:
         """Take a task away from a pilot: withdraw it if it was not started, otherwise ask the pilot to drop it."""
@@ -369,10 +348,9 @@ class PoolGrid(FolderGrid):
             pilot.tasks.remove(back)
             self._hand_out_again(back)
         if back != workunit:
-            with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
-                mailbox.do_without(workunit)
+            pilot.ask_to_drop(workunit)
 
-    # -- the run's notice
+    # -- records of pilots
 
     def _new(self, name: str, now_s: float) -> KnownPilot:
         """Create the record of a pilot that has not been heard of before.
@@ -397,61 +375,10 @@ class PoolGrid(FolderGrid):
     def _adopt(self, name: str) -> None:
         """Register a pilot of an earlier process of the run, with the tasks and results in its mailbox."""
         pilot = self._new(name, self._clock())
-        with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
-            pilot.tasks = mailbox.tasks()
-            pilot.tasks += [path.stem for path in mailbox.endings() if path.stem not in pilot.tasks]
+        pilot.read_tasks()
         self._known.update(dict.fromkeys(pilot.tasks))
         self._pilots[name] = pilot
         self._take_endings(pilot)
 
-    def _refuse_another(self) -> None:
-        """Check that no process on another machine drives the run; on this machine the run's own lock ensures that.
-
-        If the last process was on another machine and never announced its end, this waits for some seconds for a
-        heartbeat.
-
-        Raises:
-            GridError: The other process still sends heartbeats.
-        """
-        seen = self._pool.read_driver()
-        if seen is None or seen.state != "running" or seen.machine == self._driver.machine:
-            return
-        until_s = self._clock() + 3 * _BEAT_S
-        while self._clock() < until_s:
-            time.sleep(_BEAT_S / 4)
-            now = self._pool.read_driver()
-            if now is not None and now.beat != seen.beat:
-                raise GridError(
-                    f"{self._folder.path} is driven by process {now.pid} on {now.machine}: end it there, or wait for it"
-                )
-
-    def _beat(self, *, at_once: bool = False) -> None:
-        now_s = self._clock()
-        if not at_once and now_s - self._beaten_s < _BEAT_S:
-            return
-        self._beaten_s = now_s
-        seen = self._pool.read_driver()
-        if not at_once and seen is not None and seen.id != self._driver.id:
-            raise GridError(
-                f"process {seen.pid} on {seen.machine} drives {self._folder.path} now: this one stops; nothing is lost"
-            )
-        self._say(beat=self._driver.beat + 1, look_s=max(_SHORTEST_LOOK_S, len(self._pilots) / _LOOKS_PER_S))
-
-    def _say(self, **changes: Any) -> None:
-        self._driver = msgspec.structs.replace(self._driver, **changes)
-        self._pool.write_driver(self._driver)
-
     def _is_uploaded(self, workunit: str) -> bool:
         return (self._folder.uploads / f"{workunit}.h5").exists()
-
-
-def _reason(ending: Path) -> str:
-    """Read a pilot's reason for a failure, at most its first 500 characters.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    try:
-        return read_some(ending, 4 * _REASON_CHARACTERS).decode(errors="replace")[:_REASON_CHARACTERS]
-    except NotRegular as error:
-        return f"its reason {error.strerror}"

@@ -1,9 +1,10 @@
-"""The grid's record of one of its pilots."""
+"""The grid's record of one of its pilots, and what the grid does with the pilot's mailbox."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from vcdl.pool.mailboxes import Mailbox
+from vcdl.pool.messages import Assignment
 
 
 @dataclass
@@ -31,6 +32,34 @@ class KnownPilot:
     def has_next(self) -> bool:
         """Whether its mailbox contains a task that it has not started."""
         return bool(self.tasks) and self.tasks[-1] != self.training
+
+    def read_tasks(self) -> None:
+        """Set `tasks` to those in its mailbox, including those whose results it has delivered."""
+        with suppress(FileNotFoundError), self.mailbox.held() as mailbox:
+            self.tasks = mailbox.tasks()
+            self.tasks += [path.stem for path in mailbox.endings() if path.stem not in self.tasks]
+
+    def give(self, task: Assignment, now_s: float) -> bool:
+        """Put a task into its mailbox, and return whether the mailbox was still there; if not, the lease will expire.
+
+        Args:
+            task: The task, which becomes the last of `tasks`.
+            now_s: The present time by the grid's clock.
+        """
+        try:
+            with self.mailbox.held() as mailbox:
+                mailbox.give(task)
+        except FileNotFoundError:
+            return False
+        if not self.tasks:
+            self.since_s = now_s
+        self.tasks.append(task.workunit)
+        return True
+
+    def ask_to_drop(self, workunit: str) -> None:
+        """Ask it to drop a task that it has started; `tasks` stays as it is."""
+        with suppress(FileNotFoundError), self.mailbox.held() as mailbox:
+            mailbox.do_without(workunit)
 
     def take_back(self) -> str:
         """Withdraw the unstarted task from its mailbox; `tasks` stays as it is.

@@ -22,121 +22,32 @@ folders that it holds open (vcdl.files.shared), so that a link cannot redirect i
 """
 
 import errno
-import hashlib
 import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from vcdl.files.atomic import atomic_write
 from vcdl.files.below import Below
 from vcdl.files.shared import NotRegular, discard, held, regular
+from vcdl.pool.messages import Assignment, Driver, Drop, Message, is_pilot
+from vcdl.pool.run_files import pour
 from vcdl.wire.workunit import NAME_FORM
 
-FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
-"""The only files of a run that a subtask needs: all are in folders in which only the run's own user writes."""
-KEY_HEADER = "X-Pilot-Key"
-"""The HTTP header with the secret key of a pilot's machine."""
-_MARK_DIGITS = 16
-"""Hexadecimal digits of a mark, 64 bits: so that finding a key for another machine's mark takes about 10^19 tries."""
-_PILOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MOST_BYTES = 1 << 20
 """Largest message; its largest part is a workunit's description, for which this is enough."""
-_MOST_FILE_BYTES = 16 << 30
-"""Largest file that a pilot fetches, so that no file fills its disk; enough for weights of 4 billion numbers."""
 _ENDING = re.compile(rf"{NAME_FORM}\.(?:h5|failed|back)")
 _DRIVER_BYTES = 1024
-_POUR_S, _BLOCK_BYTES = 5.0, 1 << 20
-"""Seconds after which a copy is interrupted, to be continued by the next call, and bytes between two checks of that: a
-pilot must send heartbeats within its lease, however large the file is."""
+_REASON_CHARACTERS = 500
+"""Most characters of a pilot's reason for a failure, so that no pilot fills the journal."""
 T = TypeVar("T", bound=msgspec.Struct)
-Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_FORM}\Z", max_length=200)]
-"""A workunit's name."""
-
-
-class Driver(msgspec.Struct, frozen=True):
-    """What the process that drives a run announces to all pilots."""
-
-    id: str
-    """A random id of the process that drives the run."""
-    machine: str
-    """Host name of the process's machine."""
-    pid: int
-    beat: int
-    """Counter of the process's heartbeats: while it changes, the process is alive."""
-    state: Literal["running", "paused", "ended"]
-    lease_s: float
-    """Seconds without a heartbeat after which a pilot counts as gone."""
-    look_s: float
-    """Seconds between two looks of a waiting pilot into its mailbox."""
-    brings_code: bool = False
-    """Whether the job has code of its own, which a pilot may refuse to run."""
-    newest_version: int = 0
-    """Version of the weights in `newest_params`."""
-    newest_params: str = ""
-    """Path of the newest weights within the run's folder, or an empty string if none are published."""
-
-
-class Assignment(msgspec.Struct, frozen=True):
-    """A task in a pilot's mailbox: a workunit, and where its files are."""
-
-    workunit: Name
-    description: str
-    """The content of its workunit.json."""
-    files: dict[str, str]
-    """Name under which the client expects a file → the file's path within the run's folder."""
-
-
-class Message(msgspec.Struct, frozen=True):
-    """A pilot's heartbeat: it is alive, and trains this task. It contains no results, which are in the mailbox."""
-
-    pilot: str
-    """Name of the pilot."""
-    beat: int
-    """Counter of the pilot's heartbeats."""
-    training: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{NAME_FORM})?\Z")] = ""
-    """The workunit that it trains, or an empty string if it has none."""
-    fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    """How much of the task is trained."""
-    is_fetching: bool = False
-    """Whether it is still fetching the task's files."""
-    bytes_down: Annotated[int, msgspec.Meta(ge=0, le=8 * _MOST_FILE_BYTES)] = 0
-    """Bytes that it copied for the task. The limit keeps the sum over all tasks within 64 bits, because a journal with
-    a larger number could not be read."""
-    is_leaving: bool = False
-    """Whether it leaves: the run then collects its last results, and removes its mailbox."""
-
-
-class Drop(msgspec.Struct, frozen=True):
-    """A request of the run that the pilot drops a task, whose result is no longer needed."""
-
-    workunit: Name
-
-
-def is_pilot(name: str) -> bool:
-    """Return whether a text is a valid name of a pilot, and so of a file: 1 to 80 letters, digits, `_`, `.` and `-`."""
-    return _PILOT.fullmatch(name) is not None
-
-
-def host_of(pilot: str) -> str:
-    """Return the part of a pilot's name that names its machine: `NAME` of `NAME-PID-RANDOM`."""
-    return pilot.rsplit("-", 2)[0]
-
-
-def mark_of(key: str) -> str:
-    """Return the mark of a machine, which its pilots' names contain: the beginning of its secret key's SHA-256.
-
-    The mark does not reveal the key, and it is infeasible to find another key with the same mark.
-    """
-    return hashlib.sha256(key.encode()).hexdigest()[:_MARK_DIGITS]
 
 
 @dataclass(frozen=True)
@@ -353,31 +264,6 @@ class PoolFolder:
             discard(mailboxes / pilot)
 
 
-def pour(source: IO[bytes], part: Path) -> bool:
-    """Append bytes from a source to a file for at most some seconds (`_POUR_S`).
-
-    Returns:
-        Whether the source has ended; if not, continue with another call.
-
-    Raises:
-        OSError: A file cannot be read or written, or is too large.
-    """
-    until_s = time.monotonic() + _POUR_S
-    with part.open("ab", buffering=0) as sink:
-        while block := source.read(_BLOCK_BYTES):
-            if sink.tell() > _MOST_FILE_BYTES:
-                words = f"is larger than {_MOST_FILE_BYTES >> 30} GiB, and no file of a subtask is"
-                raise OSError(errno.EMSGSIZE, words, str(part))
-            try:
-                sink.write(block)
-            except OSError as error:
-                error.filename = str(part)  # to say whose disk is full
-                raise
-            if time.monotonic() >= until_s:
-                return False
-    return True
-
-
 def _names_now(folder: Path) -> list[str]:
     """Return the names in a folder, after renaming a file in it so that network file systems do not use a cache."""
     one, other = folder / ".look.0", folder / ".look.1"
@@ -395,12 +281,24 @@ def _write(path: Path, message: msgspec.Struct) -> None:
 def _read(path: Path, kind: type[T]) -> T | None:
     """Return the message in a file, or None if the file is missing, no regular file or invalid."""
     try:
-        return msgspec.json.decode(read_some(path, _MOST_BYTES + 1), type=kind)
+        return msgspec.json.decode(_read_some(path, _MOST_BYTES + 1), type=kind)
     except (FileNotFoundError, NotRegular, ValueError, RecursionError):  # also bytes that are no UTF-8
         return None
 
 
-def read_some(path: Path, most_bytes: int) -> bytes:
+def read_reason(ending: Path) -> str:
+    """Read a pilot's reason for a failure, at most its first 500 characters.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    try:
+        return _read_some(ending, 4 * _REASON_CHARACTERS).decode(errors="replace")[:_REASON_CHARACTERS]
+    except NotRegular as error:
+        return f"its reason {error.strerror}"
+
+
+def _read_some(path: Path, most_bytes: int) -> bytes:
     """Return at most the first `most_bytes` bytes of a regular file; a link or a pipe is never followed or read.
 
     Raises:

@@ -6,8 +6,6 @@ killed loses only the training of its present task: the run gives the task to an
 """
 
 import errno
-import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -15,14 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcdl.errors import DISK_FULL, WorkunitError
+from vcdl.errors import DISK_FULL
 from vcdl.errors.backoff import Attempts, Backoff
-from vcdl.pool.mailboxes import FETCHED, Assignment, Driver, Message
-from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
-from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, PARAMS_FILE, Workunit
+from vcdl.pool.messages import Assignment, Driver, Message
+from vcdl.pool.task_files import FileSource, TaskFiles
+from vcdl.wire.workunit import OUTPUT_FILE
 
-_FILES = frozenset({*INPUT_FILES, FROZEN_FILE}) - {DESCRIPTION_FILE}
-"""The files of a subtask without its description, by their names in its slot."""
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 """Errors of a shared file that do not go away by waiting: the task fails."""
 _BEATS_A_LEASE = 4
@@ -72,7 +68,7 @@ class PilotMailbox(Protocol):
     def forget(self, workunit: str) -> None: ...
 
 
-class SharedPool(Protocol):
+class SharedPool(FileSource, Protocol):
     """A pilot's access to its pool, through a folder (`PoolFolder`) or a service. All calls raise OSError."""
 
     shortest_look_s: float
@@ -80,18 +76,15 @@ class SharedPool(Protocol):
 
     @property
     def where(self) -> str: ...
-    def read_driver(self) -> Driver | None: ...
     def ring(self, message: Message) -> None: ...
     def mailbox(self, pilot: str) -> PilotMailbox: ...
-    def file_identity(self, path: str) -> str: ...
-    def copy(self, path: str, part: Path) -> bool: ...
 
 
 @dataclass
 class Pilot:
     """A pilot of a pool. Call `step` until it returns False; `leave` makes that happen soon.
 
-    A task is first fetched (`_lacks` is not None), then trained by the worker, and then its result is delivered
+    A task is first fetched (`_files` is not None), then trained by the worker, and then its result is delivered
     (`_ending` is not None) before the next one is taken.
     """
 
@@ -111,11 +104,8 @@ class Pilot:
     is_over: bool = False
     """Whether the run has announced that the job is over."""
     _task: Assignment | None = None
-    _lacks: dict[str, str] | None = None
-    """Name → path, as in `Assignment.files`, of the task's files that are still to be fetched; None if the worker has
-    the task, or there is none."""
-    _newest: Driver | None = None
-    """The announcement whose newest weights the task will start from, or None before the task's files are complete."""
+    _files: TaskFiles | None = None
+    """The task's files while they are fetched; None if the worker has the task, or there is none."""
     _fraction: float = 0.0
     _bytes_down: int = 0
     _is_leaving: bool = False
@@ -141,7 +131,7 @@ class Pilot:
         A task whose files are still being fetched is given back to the run.
         """
         self._is_leaving = True
-        if self._lacks is not None:
+        if self._files is not None:
             self._is_over(None)
         elif self._task is not None:
             self.worker.send(do="finish")
@@ -160,7 +150,7 @@ class Pilot:
         Raises:
             GridError: No worker can be started.
         """
-        if (self._lacks is not None or self._ending is not None) and self._tries.why is None:
+        if (self._files is not None or self._ending is not None) and self._tries.why is None:
             # Do not wait for the worker's events while there is something to fetch or to deliver.
             timeout_s = 0.0
         elif self._task is None and self.clock() < self._is_eager_until_s:
@@ -196,13 +186,13 @@ class Pilot:
 
     def _stop(self) -> None:
         """Stop the present task without a result: its training is lost."""
-        if self._lacks is not None:
-            self._task = self._lacks = None
+        if self._files is not None:
+            self._task = self._files = None
         else:
             self.worker.send(do="quit")
 
     def _is_over(self, update: Path | str | None) -> None:
-        task, self._task, self._lacks = self._task, None, None
+        task, self._task, self._files = self._task, None, None
         if task is not None:
             self._ending = lambda: self.pool.mailbox(self.name).end(task.workunit, update)
 
@@ -222,8 +212,8 @@ class Pilot:
         if now_s >= self._looks_at_s:
             self._looks_at_s = now_s + self._look_s(now_s)
             self._look()
-        if self._task is not None and self._lacks is not None:
-            self._fetch(self._task, self._lacks)
+        if self._task is not None and self._files is not None:
+            self._fetch(self._task, self._files)
         if now_s >= self._rings_at_s:
             self._ring(now_s)
         return not self._is_leaving or self._task is not None or self._ending is not None or self._farewell()
@@ -302,7 +292,7 @@ class Pilot:
                 self._beat,
                 training,
                 self._fraction,
-                is_fetching=self._lacks is not None,
+                is_fetching=self._files is not None,
                 bytes_down=self._bytes_down,
                 # A run removes the mailbox of a pilot that leaves, and with it a result that is still being sent.
                 is_leaving=self._is_leaving and not training and self._ending is None,
@@ -320,37 +310,21 @@ class Pilot:
         slot = self.scratch / "slot"
         # Remove the files of the last task: a checkpoint among them would not match the new description.
         shutil.rmtree(slot, ignore_errors=True)
-        self._task, self._lacks, self._newest = task, dict(task.files), None
+        self._task, self._files = task, TaskFiles(task, self.pool, slot, self.scratch / "kept")
         self._fraction, self._bytes_down, self._rings_at_s = 0.0, 0, 0.0
-        # Check names and paths: otherwise whoever can write to the mailbox could have any file of this user replaced.
-        for name, path in task.files.items():
-            if name not in _FILES or not FETCHED.fullmatch(path):
-                self._is_over(f"the task names a file that no subtask has: {name[:80]!a} from {path[:80]!a}")
+        if refusal := self._files.refusal:
+            self._is_over(refusal)
 
-    def _fetch(self, task: Assignment, lacks: dict[str, str]) -> None:
+    def _fetch(self, task: Assignment, files: TaskFiles) -> None:
         """Fetch the task's missing files for some seconds, and start its training once none is missing.
 
         If the disk of this machine is full, the pilot leaves; if a file can never be fetched, the task fails.
 
-        Args:
-            task: The task.
-            lacks: The files that are missing; each is removed from this dictionary once it is complete.
-
         Raises:
             OSError: The shared folder is unavailable; call again later.
         """
-        slot = self.scratch / "slot"
         try:
-            slot.mkdir(exist_ok=True)
-            while lacks:
-                name, path = next(iter(lacks.items()))
-                if not self._fetch_file(path, slot / name):
-                    return
-                # Remove the files one by one, so that the next call continues with the one that was interrupted.
-                del lacks[name]
-            (slot / DESCRIPTION_FILE).write_text(task.description)
-            if not self._fetch_newest(task, slot):
-                return
+            is_complete = files.fetch()
         except OSError as error:
             # An error of this machine ends the task or the pilot, since other pilots can train. An error of the shared
             # folder affects all pilots, so this one waits.
@@ -362,76 +336,8 @@ class Pilot:
             else:
                 raise  # `step` tries again later
             return
-        self._lacks, self._rings_at_s = None, 0.0
-        self.worker.train(task.workunit, slot)
-
-    def _fetch_file(self, path: str, target: Path) -> bool:
-        """Put a file of the run at `target`, from this machine's cache if it is there; else copy it for some seconds.
-
-        Returns:
-            Whether the file is complete; if not, call again.
-        """
-        # Cache a file by path, size and modification time, which change with its content: so model and shards are
-        # fetched once for all tasks.
-        kept = self.scratch / "kept" / hashlib.sha256(self.pool.file_identity(path).encode()).hexdigest()
-        if not kept.exists():
-            if not self._copy(path, kept.with_suffix(".part")):
-                return False
-            kept.with_suffix(".part").replace(kept)
-        if target.name == PARAMS_FILE:
-            kept.replace(target)  # do not cache weights: the next task almost always has newer ones
-        else:
-            os.link(kept, target)
-        return True
-
-    def _copy(self, path: str, part: Path) -> bool:
-        """Copy a file for some seconds, continuing an interrupted copy, and remove the partial copies of other files.
-
-        Args:
-            path: The file, relative to the run's folder.
-            part: The partial copy.
-
-        Returns:
-            Whether the copy is complete.
-        """
-        part.parent.mkdir(exist_ok=True)
-        if not part.exists():
-            for other in part.parent.glob("*.part"):
-                other.unlink()
-            part.touch()
-        before_bytes = part.stat().st_size
-        try:
-            return self.pool.copy(path, part)
         finally:
-            self._bytes_down += part.stat().st_size - before_bytes
-
-    def _fetch_newest(self, task: Assignment, slot: Path) -> bool:
-        """Copy the newest weights into the slot if they are newer than the task's, so that the worker starts from them.
-
-        Args:
-            task: The task.
-            slot: The folder with its files.
-
-        Returns:
-            False if the copy is not complete yet: call again. True if it is, or if it is not needed.
-        """
-        # Copy the weights of one announcement to the end, although the run may publish newer ones meanwhile.
-        driver = self._newest = self._newest or self.pool.read_driver()
-        if driver is None or not FETCHED.fullmatch(driver.newest_params):
-            return True
-        try:
-            base_version = Workunit.from_json(task.description).base_version
-        except WorkunitError:  # the worker refuses it with a reason
-            return True
-        if driver.newest_version <= base_version:
-            return True
-        part = slot / "newest.part"
-        try:
-            if not self.pool.copy(driver.newest_params, part):
-                return False
-        except FileNotFoundError:  # newer weights replaced it: start from the task's own weights
-            return True
-        part.replace(slot / NEWEST_FILE)
-        # Write the version last: its file means that the one with the weights is complete.
-        (slot / VERSION_FILE).write_text(str(driver.newest_version))
-        return True
+            self._bytes_down = files.bytes_down
+        if is_complete:
+            self._files, self._rings_at_s = None, 0.0
+            self.worker.train(task.workunit, self.scratch / "slot")

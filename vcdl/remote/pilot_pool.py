@@ -18,7 +18,8 @@ from urllib.parse import quote
 import msgspec
 
 from vcdl.errors import DataError, GridUnavailable, VcdlError
-from vcdl.pool.mailboxes import Assignment, Driver, Message, pour
+from vcdl.pool.messages import Assignment, Driver, Message
+from vcdl.pool.run_files import pour
 from vcdl.remote.service_client import ServiceClient, ServiceRefuses
 
 _PIECE_BYTES = 1 << 20

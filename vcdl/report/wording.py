@@ -1,5 +1,6 @@
-"""Format numbers and tables for users."""
+"""Format numbers, times and tables for users."""
 
+import time
 from collections.abc import Collection, Sequence
 
 
@@ -12,6 +13,24 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def clock_time(time_s: float) -> str:
+    """Return a Unix time as local time: the time of day if it is today, otherwise date and minute."""
+    moment, today = time.localtime(time_s), time.localtime()
+    is_today = moment[:3] == today[:3]
+    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", moment)
+
+
+def ago(time_s: float, now_s: float | None = None) -> str:
+    """Return the time since a moment in words and whole minutes, so that an idle page changes only once a minute.
+
+    Args:
+        time_s: The moment, as Unix time.
+        now_s: The current time, or None to read the clock.
+    """
+    minutes = max(0, int((time.time() if now_s is None else now_s) - time_s)) // 60
+    return f"{duration(60 * minutes).removesuffix(' 00 s')} ago" if minutes else "less than a minute ago"
 
 
 def size(size_bytes: float) -> str:

@@ -23,9 +23,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from vcdl.errors.refusal import Refusal
 from vcdl.job.schema import LATE_AFTER
-from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
+from vcdl.journal.events import Event, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results
 from vcdl.loop.lateness import Out, Turnarounds, faster_hosts
 from vcdl.run.staging import Staged, Uploaded
@@ -33,14 +32,12 @@ from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
 from vcdl.simulate.idle_slots import IdleSlots
 from vcdl.simulate.slot_times import SlotTimes
+from vcdl.simulate.suspended_hosts import SuspendedHosts
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.workunit import WorkunitName
 
 LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results`, and one)."""
-_PENALTY_SUBTASKS = 10
-"""Length of a host's first suspension after refusals, in subtasks, so that a short simulation shows the effect. Each
-further suspension is twice as long."""
 
 
 class VirtualGrid(Grid, Results):
@@ -99,10 +96,7 @@ class VirtualGrid(Grid, Results):
         """The next moment at which the loop has to run."""
         self._back_s = 0.0
         """The next moment at which an absent client with a free slot is back."""
-        self._refusals: Counter[str] = Counter()
-        """Host → number of its refused uploads since its last applied one."""
-        self._blocked_until_s: dict[str, float] = {}
-        """Host → virtual time until which it gets no work; infinity for a banned one."""
+        self._suspended = SuspendedHosts(fleet.subtask_s)
         self._begun: dict[str, dict[int, Staged]] = {}
         """Workunit → the files that each client started from, which may be newer weights than another's."""
         self._trained: dict[str, int] = {}
@@ -201,32 +195,10 @@ class VirtualGrid(Grid, Results):
     def suspend_hosts(self, events: Iterable[Event]) -> None:
         """Stop giving work to hosts whose uploads were refused repeatedly, for longer each time, and to banned hosts.
 
-        BOINC's daemons treat real hosts in the same way.
-
         Args:
             events: The journal's new events.
         """
-        now_s = self._time.now_s()
-        for event in events:
-            match event:
-                case UpdateApplied():
-                    self._refusals.pop(event.host, None)
-                case UpdateRefused() if event.host and event.refusal != Refusal.NO_ROOM:
-                    self._refusals[event.host] += 1
-                    if (again := self._refusals[event.host] - 2) >= 0:
-                        self._block_until(event.host, now_s + _PENALTY_SUBTASKS * self._fleet.subtask_s * 2**again)
-                case HostConvicted(for_good=True):
-                    self._block_until(event.host, math.inf)
-                case _:
-                    pass
-
-    def _block_until(self, host: str, until_s: float) -> None:
-        """Block a host from getting work until a virtual time; infinity blocks it for good.
-
-        An existing block is never shortened.
-        """
-        self._blocked_until_s[host] = max(until_s, self._blocked_until_s.get(host, 0.0))
-        if until_s < math.inf:
+        for until_s in self._suspended.follow(events, self._time.now_s()):
             self._time.at(until_s, self._hand_out)
 
     def _free(self) -> list[tuple[int, int]]:
@@ -236,9 +208,9 @@ class VirtualGrid(Grid, Results):
         """
         now_s = self._time.now_s()
         here = self._idle.here(now_s)
-        if not self._blocked_until_s:
+        if self._suspended.is_empty:
             return here
-        return [slot for slot in here if self._blocked_until_s.get(self._clients.host(slot[1]), 0.0) <= now_s]
+        return [slot for slot in here if not self._suspended.is_suspended(self._clients.host(slot[1]), now_s)]
 
     # -- events of the clock
 

@@ -19,36 +19,20 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from vcdl.errors import StoreError, StoreLost, StoreUnavailable
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable, one_line
 from vcdl.errors.backoff import wait_until
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks, seal, unseal
+from vcdl.stores.redis_connection import ServerSilent, open_client, problem_of, translate_errors
 from vcdl.stores.server_store import Head, ServerStore, fresh_name
-from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
+from vcdl.stores.settings import StoreSettings
 from vcdl.wire.layout import Vector
 
-try:
-    import redis
-    from redis import exceptions
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-except ModuleNotFoundError as error:
-    raise StoreError("a redis:// store needs the package redis: pip install redis") from error
-
-_CONNECT_S = 10.0
-_ANSWER_S = 20.0
-"""Longest wait for an answer, in seconds: enough for a chunk on a slow network. If packets are dropped, an operation
-fails after one such wait, because a BOINC server waits only 50 s for its rows (docs/decisions/009)."""
 _UNCOMMITTED_S = 3600
 """Seconds after which chunks expire unless a script has made them permanent; a write must take less time."""
 _SCANNED = 10_000
 """Fields of the head that Redis scans in one call, so that it is not blocked for long."""
-
-# The first words of Redis' errors. redis-py has no class for most of them, and adds its own words in front in a
-# pipeline.
-_NOT_NOW = ("MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")
-_LOGIN = ("NOAUTH", "WRONGPASS", "NOPERM")
 
 # KEYS: head, turn. ARGV: 1 old generation ("" none, "*" any), 2 new generation, 3 era, 4 version, 5
 # kept, 6 size, 7 chunk_bytes, 8 chunks, 9 prefix of chunk keys, 10 the writer, whose turn ends; then three for
@@ -132,33 +116,33 @@ class RedisStore(ServerStore):
         self._has_turn = False
         self._turn_s = 2.0 + self._size * 4 / 50e6
         """Enough to apply several uploads from a slow disk. A slower server loses its turn, and applies them again."""
-        self._redis = _client(settings)
+        self._redis = open_client(settings)
         self._replace_script = self._redis.register_script(_REPLACE)
         self._take_turn_script = self._redis.register_script(_TAKE_TURN)
         self._leave_turn_script = self._redis.register_script(_LEAVE_TURN)
         self._drop_script = self._redis.register_script(_DROP)
 
     def check_service(self) -> None:
-        with self._translate_errors():
+        with translate_errors(self._settings):
             facts: dict[str, Any] = self._redis.info()
         if facts.get("role") == "slave":  # temporary: it may become the primary
             raise StoreUnavailable(
                 f"{self._settings} is a replica, which accepts no writes: "
                 f"name its primary, {facts['master_host']}:{facts['master_port']}"
             )
-        problem = _problem(facts)
+        problem = problem_of(facts)
         if problem:
             raise StoreError(f"{self._settings} {problem}")
 
     def drop(self) -> None:
-        with self._translate_errors():
+        with translate_errors(self._settings):
             self._drop_script(keys=self._keys, args=[self._prefix])
 
     def close(self) -> None:
         self._redis.close()
 
     def _head(self) -> Head | None:
-        with self._translate_errors():
+        with translate_errors(self._settings):
             return _head_of(self._redis.hmget(self._key("head"), _HEAD))
 
     @contextmanager
@@ -170,19 +154,19 @@ class RedisStore(ServerStore):
         head = self._take_turn()
         try:
             yield head
-        except _Silent:
+        except ServerSilent:
             self._has_turn = False  # the turn cannot be returned either: it expires
             raise
         finally:
             if self._has_turn:
-                with suppress(StoreError), self._translate_errors():  # a turn that cannot be returned expires
+                with suppress(StoreError), translate_errors(self._settings):  # a turn that cannot be returned expires
                     self._leave_turn_script(keys=[self._key("turn")], args=[self._name])
                 self._has_turn = False
 
     def _take_turn(self) -> Head | None:
         """Wait a limited time for this server's turn; return the head in any case, or None if there is no head."""
         keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
-        with self._translate_errors():
+        with translate_errors(self._settings):
             ask = partial(self._take_turn_script, keys=keys, args=arguments)
             # Wait up to twice the longest turn: by then the turn of a dead server has expired.
             values: list[bytes | None] | None = wait_until(ask, 2 * self._turn_s, every_s=0.002)
@@ -193,7 +177,7 @@ class RedisStore(ServerStore):
 
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
-            with self._translate_errors():
+            with translate_errors(self._settings):
                 kept: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
             data = unseal(kept, len(chunk), head.generation, number)
             if data is None:
@@ -208,7 +192,7 @@ class RedisStore(ServerStore):
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         if not subtasks:
             return {}
-        with self._translate_errors():
+        with translate_errors(self._settings):
             records: list[bytes | None] = self._redis.hmget(self._key("head"), list(map(_field, subtasks)))
         return {
             subtask: _decode(subtask, record)
@@ -218,7 +202,7 @@ class RedisStore(ServerStore):
 
     def _records(self, after_version: int) -> list[Applied]:
         prefix = _field("")
-        with self._translate_errors():
+        with translate_errors(self._settings):
             # Use HSCAN and not HGETALL: Redis serves no other client while it collects all fields of a long job.
             fields = list(self._redis.hscan_iter(self._key("head"), match=f"{prefix}*", count=_SCANNED))
         records = [_decode(field.decode().removeprefix(prefix), record) for field, record in fields]
@@ -233,7 +217,7 @@ class RedisStore(ServerStore):
         # Write the chunks first, under a new name and with an expiry: a kill before the script leaves only garbage that
         # expires, and no partial version.
         self._write(new, vector)
-        with self._translate_errors():
+        with translate_errors(self._settings):
             made = int(self._replace_script(keys=self._keys, args=arguments))
         if made >= 0:
             # The script has returned the turn in the same step.
@@ -250,12 +234,12 @@ class RedisStore(ServerStore):
     def _write(self, head: Head, vector: Vector) -> None:
         """Write a head's chunks with an expiry; after an error that the server answered, remove them again."""
         try:
-            with self._translate_errors(), self._redis.pipeline(transaction=False) as pipeline:
+            with translate_errors(self._settings), self._redis.pipeline(transaction=False) as pipeline:
                 for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
                     kept = seal(chunk, head.generation, number)
                     pipeline.set(self._chunk_key(head.generation, number), kept, ex=_UNCOMMITTED_S)
                 pipeline.execute()
-        except _Silent:
+        except ServerSilent:
             raise  # chunks that were written expire
         except StoreError:
             self._discard(head)  # do not wait for their expiry in an hour: Redis may be out of memory
@@ -263,7 +247,7 @@ class RedisStore(ServerStore):
 
     def _discard(self, head: Head) -> None:
         """Remove a head's chunks, which were not committed; ignore errors, since they expire."""
-        with suppress(StoreError), self._translate_errors():
+        with suppress(StoreError), translate_errors(self._settings):
             for number in range(chunk_count(head.size, head.chunk_bytes)):
                 self._redis.unlink(self._chunk_key(head.generation, number))
 
@@ -272,91 +256,6 @@ class RedisStore(ServerStore):
 
     def _chunk_key(self, generation: str, number: int) -> str:
         return f"{self._prefix}{generation}:{number}"
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Convert every exception of redis-py to a StoreError that says what to do."""
-        try:
-            yield
-        except exceptions.NoPermissionError as error:
-            raise StoreError(
-                f"{self._settings} denied this user a permission ({_words(error)}): "
-                "grant it the keys and commands that docs/stores.md lists"
-            ) from None
-        except exceptions.AuthenticationError as error:
-            raise StoreError(
-                f"{self._settings} refused the login ({_words(error)}): "
-                f"check the user and the password in the URL or in {PASSWORD_VARIABLE}"
-            ) from None
-        except exceptions.TimeoutError as error:
-            raise _Silent(f"{self._settings} does not answer ({_words(error)}): is the network up?") from None
-        except exceptions.ConnectionError as error:
-            if "CERTIFICATE" in str(error).upper():
-                raise StoreError(
-                    f"{self._settings}: the TLS connection failed ({_words(error)}): "
-                    "name the certificate authority with ca=PATH in the URL, and use a host name in the certificate"
-                ) from None
-            raise StoreUnavailable(f"{self._settings} cannot be reached ({_words(error)}): is Redis running?") from None
-        except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError) as error:
-            raise StoreUnavailable(f"{self._settings} refuses writes ({_words(error)}): free memory, or wait") from None
-        except exceptions.RedisError as error:
-            words = _words(error)
-            if any(code in words for code in _NOT_NOW):
-                raise StoreUnavailable(
-                    f"{self._settings} accepts no writes now ({words}): see the server's log"
-                ) from None
-            if any(code in words for code in _LOGIN):
-                raise StoreError(
-                    f"{self._settings} requires a login ({words}): "
-                    f"put it in the URL or the password in {PASSWORD_VARIABLE}"
-                ) from None
-            if "DB index" in words:
-                raise StoreError(
-                    f"{self._settings}: {words}: the number at the end of the URL is the database, 0 to 15 by default"
-                ) from None
-            raise StoreError(f"{self._settings} refused a command ({words}): Redis 7 or later is needed") from None
-
-
-class _Silent(StoreUnavailable):
-    """The server does not answer, as when packets are dropped: every further command would time out as well."""
-
-
-def _client(settings: StoreSettings) -> Any:
-    """Return a connection, typed Any because redis-py's stubs know only some of its return types."""
-    return redis.Redis(
-        host=settings.host,
-        port=settings.port,
-        unix_socket_path=settings.socket or None,
-        db=int(settings.database or "0"),
-        username=settings.user or None,
-        password=settings.password or None,
-        socket_timeout=_ANSWER_S,
-        socket_connect_timeout=_CONNECT_S,
-        protocol=2,
-        # The caller retries with backoff and must learn of a lost connection immediately; redis-py would hide it by
-        # resending the command.
-        retry=Retry(NoBackoff(), 0),
-        ssl=settings.tls != Tls.OFF,
-        ssl_cert_reqs="required" if settings.tls == Tls.VERIFY else "none",
-        ssl_check_hostname=settings.tls == Tls.VERIFY,
-        ssl_ca_certs=settings.ca or None,
-    )
-
-
-def _problem(facts: Mapping[str, Any]) -> str:
-    """Return why a server cannot keep weights, according to its INFO, or "" if it can."""
-    mode, policy = facts.get("redis_mode", "standalone"), facts.get("maxmemory_policy", "noeviction")
-    if mode == "sentinel":
-        return "is a Sentinel, which keeps no data, and VCDL does not ask it for the primary: name the primary itself"
-    if mode == "cluster":
-        return "is a node of a Redis Cluster, which VCDL does not support: use a separate Redis server"
-    if policy != "noeviction":
-        return (
-            f"may drop weights when its memory is full: its maxmemory-policy is {policy}; "
-            "set it to noeviction (`CONFIG SET maxmemory-policy noeviction`, and in redis.conf)"
-        )
-    version = str(facts.get("redis_version", "7"))
-    return f"is Redis {version}: 7 or later is needed" if int(version.partition(".")[0]) < 7 else ""
 
 
 def _head_of(values: Sequence[bytes | None]) -> Head | None:
@@ -376,17 +275,13 @@ def _head_of(values: Sequence[bytes | None]) -> Head | None:
         return Head(era.decode(), generation.decode(), version, kept, size, chunk_bytes)
     except ValueError as error:
         raise StoreError(
-            f"the head of the weights in Redis is damaged ({_words(error)}): restore a backup of it, or delete the "
+            f"the head of the weights in Redis is damaged ({one_line(error)}): restore a backup of it, or delete the "
             "run's keys, and the next server restores the weights from a snapshot"
         ) from error
 
 
 def _field(subtask: str) -> str:
     return f"applied:{subtask}"
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _encode(record: Applied) -> str:
@@ -402,6 +297,6 @@ def _decode(subtask: str, record: bytes) -> Applied:
             raise ValueError("a number is not finite")
     except ValueError as error:
         raise StoreLost(
-            f"the record of {subtask} in Redis is damaged ({_words(error)}): the weights must be rebuilt"
+            f"the record of {subtask} in Redis is damaged ({one_line(error)}): the weights must be rebuilt"
         ) from error
     return applied

@@ -18,11 +18,12 @@ from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
 from vcdl.run.reading import RunState
 from vcdl.web.catalogue import PAGE, NoSuchJobError
+from vcdl.web.dependencies import CallerHere, ServiceHere, SubmitterHere
 from vcdl.web.job_page import epoch_lines, feed_of
 from vcdl.web.live import EVERY_S, sse, while_valid
+from vcdl.web.sent_job import SentFile
 from vcdl.web.served_commands import CommandAnswer, CommandRequest
-from vcdl.web.service import CallerHere, ServiceHere, SubmitterHere, WebService
-from vcdl.web.submissions import SentFile
+from vcdl.web.service import WebService
 
 router = APIRouter(prefix="/api/v1", tags=["v1"])
 _MOST_EVENTS = 1000

@@ -1,9 +1,7 @@
 """Render a job's page, the list of jobs and comparisons as HTML, in parts that a browser can replace one by one."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any
@@ -12,28 +10,20 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from vcdl.errors import GridError, printable
-from vcdl.errors.refusal import Refusal
+from vcdl.errors import printable
 from vcdl.files.version import __version__
 from vcdl.report.own_settings import own_settings
-from vcdl.report.progress import epoch_words, measured_figures, model_words, score_words, setback_words
+from vcdl.report.progress import epoch_words, measured_figures, model_words, score_words
 from vcdl.report.side_by_side import ComparisonRow, result_rows, setting_rows
-from vcdl.report.wording import duration, plural
+from vcdl.report.wording import ago, clock_time, duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import JobRow, Standing
-from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobPage, UnreadableJob
+from vcdl.web.job_trouble import troubles
 from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.overview import PageCell, PageSection
-from vcdl.web.pictures import (
-    StreamPicture,
-    comparison_chart,
-    loss_chart,
-    measure_chart,
-    sparkline,
-    staleness_chart,
-    stream_picture,
-)
+from vcdl.web.pictures import comparison_chart, loss_chart, measure_chart, sparkline, staleness_chart
+from vcdl.web.stream_picture import StreamPicture, stream_picture
 from vcdl.wire.task import LOSS
 
 _FEED = 25
@@ -43,12 +33,8 @@ PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness"
          "settings")  # fmt: skip
 """Parts of a job's page that change while the job runs: each is the id of an element and the macro that renders it."""
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
-_MANY_HOSTS = 4
-"""Refusals on at least this many hosts, and on half of all hosts, are taken for a fault of the job or its data."""
 _AFTER_TROUBLE = "not shown while the job has the trouble above."
 """Replaces the sentence on speed, so that it does not distract from the trouble to be solved first."""
-_STALLED_S = 1800.0
-"""Seconds without an event after which a running job is reported as stalled."""
 _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
@@ -65,7 +51,7 @@ def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]
     standing, row, report = view.standing, view.row(), view.report
     figures = standing.figures()
     left = figures.pop("time left", "")
-    trouble = _trouble(view, row.state, is_public)
+    trouble = troubles(view, row.state, is_public)
     hosts = len({span.host for span in view.stream.ended})
     model = model_words(standing.goal, report)
     if lost := sum(host.lost for host in view.hosts.hosts.values()):
@@ -129,7 +115,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self.environment.filters |= {"query": _query}
-        self.environment.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
+        self.environment.filters |= {"prose": _prose, "duration": duration, "clock": clock_time, "printable": printable}
         self.environment.globals |= {"version": __version__, "sparkline": sparkline}
         self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
@@ -244,115 +230,8 @@ def _stream(view: JobView, standing: Standing, is_public: bool = False) -> Strea
     if not view.folder.kind.has_wall_clock:
         return stream_picture(spans, last_s, "the last event")
     if standing.state not in NOBODY_WORKS:
-        return stream_picture(spans, last_s, f"the end at {_clock(last_s)}")
-    return stream_picture(spans, last_s, f"last event at {_clock(last_s)}, {_ago(last_s)}", is_idle=True)
-
-
-def _ago(time_s: float, now_s: float | None = None) -> str:
-    """Return the time since a moment in words and whole minutes, so that an idle page changes only once a minute.
-
-    Args:
-        time_s: The moment, as Unix time.
-        now_s: The current time, or None to read the clock.
-    """
-    minutes = max(0, int((time.time() if now_s is None else now_s) - time_s)) // 60
-    return f"{duration(60 * minutes).removesuffix(' 00 s')} ago" if minutes else "less than a minute ago"
-
-
-def _nobody_works(view: JobView) -> str:
-    """Explain why a waiting job of a BOINC project makes no progress, and which command to run or log to read."""
-    from vcdl.boinc.grid.project_folder import BoincProject
-    from vcdl.boinc.project.processes import standstills
-
-    with suppress(GridError):
-        # Do not use the database: a page must not wait for one that is unavailable.
-        causes = standstills(BoincProject.at(view.folder.path.resolve().parents[2]))
-        log = "the daemons run, but cannot continue with this job: `log_HOST/vcdl_work_generator.log` says why"
-        return f"{'; '.join(causes) or log}."
-    return (
-        "start the project's daemons with `bin/start`; if they run, `log_HOST/vcdl_work_generator.log` says why they "
-        "cannot continue with this job."
-    )
-
-
-def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
-    """Return a sentence for each problem of a job, worst first.
-
-    Args:
-        view: The job.
-        state: Its state.
-        is_public: Return only that the job failed or stands still, without causes, which may name hosts and files.
-    """
-    totals, found = view.report.totals, []
-    if state is RunState.FAILED:
-        found.append("The job was given up: a shard failed every time it was tried.")
-    if words := standstill(view, state, time.time()):
-        found.append(f"{words.partition(': ')[0]}." if is_public else words)
-    if is_public:
-        return found
-    if totals.evaluator_death is not None:
-        reason = printable(totals.evaluator_death.reason)
-        found.append(f"The evaluator died ({reason}): accuracy is measured later.")
-    setbacks = totals.failed + totals.refused
-    # Report setbacks only from a tenth of the subtasks on: some are always lost on volunteers' machines.
-    if setbacks and (state is RunState.FAILED or setbacks >= 0.1 * (totals.applied + setbacks)):
-        last = f" The last: {printable(setback_words(totals.last_setback))}." if totals.last_setback else ""
-        found.append(f"{setbacks} of {totals.applied + setbacks} subtasks {_setbacks(view, setbacks)}.{last}")
-    return found
-
-
-def standstill(view: JobView, state: RunState, now_s: float) -> str:
-    """Return why a job stands still and what to do, or "" if it makes progress, is paused or has ended.
-
-    The text before the first ": " names no cause, and may be shown to visitors.
-    """
-    last_s = view.report.history.last_s
-    if state is RunState.KILLED:
-        return f"{_describe_inactivity(view)}: its process died. `Resume` continues, and no applied update is lost."
-    if state is RunState.WAITING:
-        return f"{_describe_inactivity(view)}: {_nobody_works(view)}"
-    if state is RunState.RUNNING and last_s and view.folder.kind.has_wall_clock and now_s - last_s > _STALLED_S:
-        return f"Nothing has happened since {_clock(last_s)}, {_ago(last_s, now_s)}: no host uploads results."
-    return ""
-
-
-def _describe_inactivity(view: JobView) -> str:
-    last_s = view.report.history.last_s
-    is_known = bool(last_s) and view.folder.kind.has_wall_clock
-    return f"No host has worked on it since {_clock(last_s)}, {_ago(last_s)}" if is_known else "No host works on it"
-
-
-def _setbacks(view: JobView, setbacks: int) -> str:
-    """Describe the lost and refused subtasks: how many for which reason, and on which host or how many hosts."""
-    refusals, by_host = Counter[str](), Counter[str]()
-    for host in view.hosts.hosts.values():
-        refusals.update(host.refused)
-        by_host[host.name] = host.lost + host.refused.total()
-    totals, named = view.report.totals, refusals.most_common(3)
-    others = totals.refused - sum(count for _, count in named)
-    causes = [f"{count} refused as {_refusal_words(refusal)}" for refusal, count in named]
-    causes += [f"{others} {'others ' if named else ''}refused"] if others > 0 else []
-    causes += [f"{totals.failed} lost"] if totals.failed else []
-    return f"failed and are retrained: {', '.join(causes)}{_where(view, by_host, setbacks)}"
-
-
-def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:
-    (worst, most), *_ = by_host.most_common(1) or [("", 0)]
-    # If there is only one host, naming it as the culprit would say nothing.
-    if len(by_host) > 1 and 2 * most > setbacks:
-        trust = ShownTrust.of(view.job, view.hosts, worst)
-        return f", {most} of them on {printable(worst)}{f', which is {trust.state} now' if trust.is_out else ''}"
-    where = f", on {plural(sum(count > 0 for count in by_host.values()), 'host')}" if most else ""
-    refused_on = sum(host.refused.total() > 0 for host in view.hosts.hosts.values())
-    if refused_on >= _MANY_HOSTS and 2 * refused_on >= len(by_host):
-        where += f"; uploads of {refused_on} hosts were refused, so it is rather the job or its data than a host"
-    return where
-
-
-def _refusal_words(name: str) -> str:
-    """Return the name of a refusal and its meaning; only the name if this version of VCDL does not know it."""
-    meaning = next((f" ({known.words})" for known in Refusal if known == name), "")
-    return f"{printable(name)}{meaning}"
+        return stream_picture(spans, last_s, f"the end at {clock_time(last_s)}")
+    return stream_picture(spans, last_s, f"last event at {clock_time(last_s)}, {ago(last_s)}", is_idle=True)
 
 
 def epoch_lines(view: JobView) -> list[FeedLine]:
@@ -400,10 +279,3 @@ def _query(asked: Mapping[str, str | Sequence[str]], **changed: str) -> str:
     """Return the query part of an address with some values changed; empty values are omitted."""
     found = urlencode({name: value for name, value in {**asked, **changed}.items() if value}, doseq=True)
     return f"?{found}" if found else ""
-
-
-def _clock(time_s: float) -> str:
-    """Return a Unix time as local time of the service: the time of day if it is today, otherwise date and minute."""
-    moment, today = time.localtime(time_s), time.localtime()
-    is_today = moment[:3] == today[:3]
-    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", moment)

@@ -1,4 +1,4 @@
-"""Draw pictures of a job as SVG.
+"""Draw charts of jobs as SVG: curves, comparisons, and the histogram of staleness.
 
 A chart fills the available width: its shapes are stretched, but its labels must not be. So an outer picture without a
 scale contains the labels, at percentages, and an inner picture with the stretched shapes. No script is needed: the text
@@ -18,11 +18,10 @@ from vcdl.journal.monitor import EpochDetail
 from vcdl.report.axes import Tick, epoch_ticks, round_values, time_ticks
 from vcdl.report.measures import Report
 from vcdl.report.progress import band_words
-from vcdl.report.subtask_stream import Fate, Span, by_host, side_by_side
 from vcdl.report.wording import duration, plural
 from vcdl.wire.task import LOSS
 
-_WIDTH, _HEIGHT = 1000, 200
+WIDTH, _HEIGHT = 1000, 200
 """Width and height of a chart in its own units; a picture is stretched to the available room."""
 _POINTS = 300
 """Most points of a line, since a screen shows no more; with more epochs, neighbouring ones are merged."""
@@ -30,19 +29,10 @@ _DOTS = 60
 """Most points with markers, so that markers do not touch."""
 _COLUMNS = 100
 """Most columns that show a point's values: narrower ones are hard to hit with a pointer, and these take 17 kB."""
-_HOSTS = 24
-"""Most hosts in the stream, the most recently active ones, because more rows would not fit a screen."""
-_LANES = 4
-"""Most lanes of a host's row, for subtasks that overlap in time; more would be too thin to read."""
-_IDLE = 0.08
-"""Width of the strip for the time since the last event, which may be days, as a fraction of the picture before it."""
 _BARS = 12
+"""Most bars of the histogram of staleness; with more, the labels under every second bar would be too close."""
 COLOURS = 6
-"""Distinguishable lines of a comparison; further ones repeat the colours."""
-FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fate.REFUSED)
-"""Fates in the order in which they are drawn: important ones cover others."""
-_MEANINGS = {Fate.SUPERSEDED: " (another copy came first)"}
-"""Words of the legend for fates that their names do not explain."""
+"""Colours of the lines of a comparison, as in style.css; further lines repeat them: more would look too similar."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +43,6 @@ class Chart:
     svg: Markup
     keys: Sequence[tuple[str, str]] = ()
     """Legend: the CSS class of each kind of shape, and its meaning."""
-
-
-@dataclass(frozen=True)
-class StreamPicture:
-    """A picture of the subtask stream."""
-
-    rows: list[tuple[str, Markup]]
-    """Rows of the picture: the host, and its subtasks."""
-    left: str
-    right: str
-    """Labels of the two ends of the time axis."""
-    counts: list[tuple[str, str]]
-    """Legend: the CSS class of each fate that occurs, and a phrase with its number of subtasks."""
-    left_out: int
-    """Number of hosts that were left out because only `_HOSTS` rows are drawn."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +72,7 @@ def sparkline(course: Sequence[float], monitor: str) -> Markup:
     step = 100 / (len(values) - 1)
     places = [f"{i * step:.0f} {_scale(value, low, high, 18) + 1:.1f}" for i, value in enumerate(values)]
     words = f"{monitor}, {len(values)} epochs: from {values[0]:.4g} to {values[-1]:.4g}"
-    return _svg(f'<path class="line" d="M{"L".join(places)}"/>', 100, 20, words, "spark")
+    return stretched_svg(f'<path class="line" d="M{"L".join(places)}"/>', 100, 20, words, "spark")
 
 
 def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
@@ -254,7 +229,7 @@ class _Scale:
         return (scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low))
 
     def across(self, x: float) -> float:
-        return x / self.last * _WIDTH
+        return x / self.last * WIDTH
 
     def at(self, x: float, value: float) -> str:
         return f"{self.across(x):.1f} {(1 - self.share(value)) * _HEIGHT:.1f}"
@@ -285,7 +260,7 @@ def _columns(places: list[tuple[float, str]]) -> str:
         places: Horizontal coordinate and text of each point; at most `_COLUMNS` of them get a column.
     """
     some = places[:: math.ceil(len(places) / _COLUMNS)]
-    ends = [0.0, *((one + other) / 2 for (one, _), (other, _) in pairwise(some)), float(_WIDTH)]
+    ends = [0.0, *((one + other) / 2 for (one, _), (other, _) in pairwise(some)), float(WIDTH)]
     return "".join(
         f'<path class="column" d="M{left:.1f} 0H{right:.1f}V{_HEIGHT}H{left:.1f}Z">'
         f"<title>{escape(words)}</title></path>"
@@ -302,14 +277,14 @@ def _add_axes(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick
         up: Ticks of the vertical axis.
         across: Ticks of the horizontal axis.
     """
-    lines = "".join(f'<path class="grid" d="M0 {(1 - tick.share) * _HEIGHT:.1f}H{_WIDTH}"/>' for tick in up)
+    lines = "".join(f'<path class="grid" d="M0 {(1 - tick.share) * _HEIGHT:.1f}H{WIDTH}"/>' for tick in up)
     labels = "".join(
         f'<text class="up" x="0" y="{100 * (1 - tick.share):.1f}%" dx="-6" dy=".3em">{tick.words}</text>' for tick in up
     )
     labels += "".join(
         f'<text class="across" x="{100 * tick.share:.1f}%" y="100%" dy="1.3em">{tick.words}</text>' for tick in across
     )
-    inner = f'<svg role="none" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">{lines}{shapes}</svg>'
+    inner = f'<svg role="none" viewBox="0 0 {WIDTH} {_HEIGHT}" preserveAspectRatio="none">{lines}{shapes}</svg>'
     return Markup(f'<svg class="chart" role="img" aria-label="{escape(words)}">{inner}{labels}</svg>')
 
 
@@ -332,58 +307,6 @@ def _merge_points(points: list[_Point]) -> list[_Point]:
     ]
 
 
-def stream_picture(
-    spans: Sequence[Span], end_s: float, right: str = "now", is_idle: bool = False
-) -> StreamPicture | None:
-    """Draw when each host worked on which subtasks: a row for each host, a bar for each subtask.
-
-    Args:
-        spans: The subtasks, each with its host, its beginning and end, and its fate.
-        end_s: Time at the right end, in seconds on the clock of the spans.
-        right: The label of the right end.
-        is_idle: Append a strip of fixed width, which means that nothing has happened since `end_s`.
-
-    Returns:
-        The picture with the `_HOSTS` most recently active hosts, or None without subtasks.
-    """
-    if not spans:
-        return None
-    hosts = by_host(spans)
-    begin_s = min(span.begin_s for span in spans)
-    last = sorted(hosts, key=lambda host: max(span.end_s for span in hosts[host]), reverse=True)[:_HOSTS]
-    width_s = max(end_s - begin_s, 1e-3)
-    whole_s = width_s * (1 + _IDLE * is_idle)
-    found = {fate: sum(span.fate is fate for span in spans) for fate in Fate}
-    return StreamPicture(
-        rows=[
-            (printable(host), _stream_row(hosts[host], begin_s, width_s, whole_s))
-            for host in sorted(last, key=lambda host: (len(host), host))  # host-9 before host-10
-        ],
-        left=f"{duration(width_s)} {'ago' if right == 'now' else 'before'}",
-        right=right,
-        counts=[(_class(fate), f"{found[fate]} {fate.value}{_MEANINGS.get(fate, '')}") for fate in FATES if found[fate]]
-        + [("idle", "nothing happened")] * is_idle,
-        left_out=len(hosts) - len(last),
-    )
-
-
-def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: float) -> Markup:
-    placed = [*side_by_side(spans, _LANES)]
-    height = 24 / (1 + max(lane for _, lane in placed))
-    shapes: defaultdict[Fate, list[str]] = defaultdict(list)
-    for span, lane in placed:
-        x = (span.begin_s - begin_s) / whole_s * _WIDTH
-        # Never narrower than 1.5 units: a subtask of a second would be invisible in a run of a day.
-        width = max((span.end_s - span.begin_s) / whole_s * _WIDTH - 1, 1.5)
-        shapes[span.fate].append(f"M{x:.1f} {lane * height:.3g}h{width:.1f}v{height * 0.9:.3g}h-{width:.1f}z")
-    paths = "".join(f'<path class="{_class(fate)}" d="{"".join(shapes[fate])}"/>' for fate in FATES if shapes[fate])
-    if whole_s > width_s:
-        x = width_s / whole_s * _WIDTH
-        paths += f'<path class="idle" d="M{x:.1f} 0H{_WIDTH}V24H{x:.1f}z"/>'
-    words = ", ".join(f"{len(shapes[fate])} {fate.value}" for fate in FATES if shapes[fate])
-    return _svg(paths, _WIDTH, 24, words, "lane")
-
-
 def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
     """Return a histogram of the staleness of recent updates, or None before the first update.
 
@@ -398,7 +321,7 @@ def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
     bars = [0] * (values[-1] // size + 1)
     for value in values:
         bars[value // size] += 1
-    width, most = _WIDTH / len(bars), max(bars)
+    width, most = WIDTH / len(bars), max(bars)
     shapes = "".join(
         f'<path class="bar" d="M{number * width + 2:.1f} {_HEIGHT}v-{count / most * _HEIGHT:.1f}'
         f'h{width - 4:.1f}V{_HEIGHT}z">'
@@ -424,11 +347,7 @@ def _scale(value: float, low: float, high: float, height: float) -> float:
     return height / 2 if high == low else height - (value - low) / (high - low) * height
 
 
-def _class(fate: Fate) -> str:
-    return fate.value.replace(" ", "-")
-
-
-def _svg(shapes: str, width: float, height: float, words: str, kind: str) -> Markup:
+def stretched_svg(shapes: str, width: float, height: float, words: str, kind: str) -> Markup:
     """Return a picture that stretches to the available room.
 
     Args:

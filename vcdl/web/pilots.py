@@ -19,11 +19,14 @@ from pydantic import BaseModel, Field
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import DataError, WorkunitError, folder_errors
 from vcdl.files.shared import NotRegular, discard, held, regular
-from vcdl.pool.mailboxes import FETCHED, KEY_HEADER, Mailbox, Message, PoolFolder, host_of, is_pilot, mark_of
+from vcdl.pool.mailboxes import Mailbox, PoolFolder
+from vcdl.pool.messages import KEY_HEADER, Message, host_of, is_pilot, mark_of
+from vcdl.pool.run_files import FETCHED
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
+from vcdl.web.dependencies import needs
 from vcdl.web.served_commands import ServiceBusy
-from vcdl.web.service import Forbidden, needs
+from vcdl.web.service import Forbidden
 from vcdl.web.sessions import Role
 from vcdl.wire.workunit import WorkunitName
 

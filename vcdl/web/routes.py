@@ -15,11 +15,12 @@ from vcdl.report.movie_files import svg_of
 from vcdl.run.reading import read_movie
 from vcdl.web.api import Cursor, State
 from vcdl.web.catalogue import PAGE
+from vcdl.web.dependencies import CallerHere, ServiceHere, SubmitterHere, needs
 from vcdl.web.guard import too_many
 from vcdl.web.live import MOST_WATCHERS, LivePages, Parts, while_valid
 from vcdl.web.overview import PageSection, fleets_page, hosts_page, money_words, server_page
 from vcdl.web.served_commands import CommandRequest, ServiceBusy
-from vcdl.web.service import CallerHere, Forbidden, ServiceHere, SubmitterHere, WebService, needs
+from vcdl.web.service import Forbidden, WebService
 from vcdl.web.sessions import COOKIE, OWNER, SESSION_S, Caller, Role, is_same
 
 router = APIRouter(include_in_schema=False)

@@ -8,18 +8,16 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from fastapi import Depends, Request
 from fastapi.responses import FileResponse
 
-from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, start_cure
-from vcdl.errors.backoff import wait_until
+from vcdl.errors import JobError, RunFolderError, VcdlError
 from vcdl.files.children import confined_environment
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
@@ -33,16 +31,16 @@ from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
 from vcdl.web.request_rate import FAILED_LOGINS, RequestRate
+from vcdl.web.run_process import resume_in_a_process
+from vcdl.web.sent_job import SentFile, digest_of
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, ServiceBusy, check_command
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, service_folder
 from vcdl.web.submission_line import SubmissionLine
-from vcdl.web.submissions import SentFile, Submissions, digest_of, start_process
+from vcdl.web.submissions import Submissions
 
 _log = logging.getLogger("vcdl.web")
-_STARTS_S = 30.0
-"""Most seconds to wait for a process that resumes a run, so that a request does not hang."""
 _RESUMES_AT_ONCE = 4
-"""Most simultaneous resumes, since each occupies one of the forty threads that answer pages for up to _STARTS_S."""
+"""Most simultaneous resumes, since each occupies one of the forty threads that answer pages for half a minute."""
 
 
 class Forbidden(VcdlError):
@@ -265,7 +263,7 @@ class WebService:
             try:
                 # Jobs that came through the service get the confined environment, without the operator's credentials.
                 # The operator's own jobs may need those, for a store or for data.
-                _resume_in_a_process(folder, confined_environment() if is_sent else None)
+                resume_in_a_process(folder, confined_environment() if is_sent else None)
             finally:
                 self._resuming.release()
         return f"{name} continues"
@@ -356,60 +354,3 @@ def _refuse_own_code(folder: RunFolder) -> None:
             f"the model of {folder.path.name} has its own code, which a service does not run: run this command on the "
             "service's machine, without --server"
         )
-
-
-def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | None) -> None:
-    """Start `vcdl resume` in a process that outlives the service, and wait until it has marked the run as running.
-
-    Otherwise a query of the run's state right afterwards would still report it as paused. The wait ends after
-    `_STARTS_S` seconds at the latest.
-
-    Args:
-        folder: The run, in whose folder resume.log gets the process's output.
-        environment: Environment variables of the process, or None for those of the service.
-
-    Raises:
-        GridError: The process cannot be started, or ended with an error.
-    """
-    try:
-        process = start_process(["resume", str(folder.path)], folder.path / "resume.log", environment)
-    except OSError as error:
-        raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
-    wait_until(lambda: folder.running_pid is not None or process.poll() is not None, _STARTS_S)
-    if process.returncode:
-        raise GridError(f"{folder.path.name} does not continue: resume.log in its folder says why")
-
-
-async def service_of(request: Request) -> WebService:
-    """Return the service that received a request; a dependency for FastAPI."""
-    service: WebService = request.app.state.service
-    return service
-
-
-async def caller_of(request: Request) -> Caller:
-    """Return the caller whom the guard has found for a request; a dependency for FastAPI."""
-    caller: Caller = request.state.caller
-    return caller
-
-
-ServiceHere = Annotated[WebService, Depends(service_of)]
-CallerHere = Annotated[Caller, Depends(caller_of)]
-
-
-def needs(caller: Caller, role: Role) -> Caller:
-    """Check that a caller has at least a role, and return the caller.
-
-    Raises:
-        Forbidden: The caller's role is lower.
-    """
-    if caller.role < role:
-        raise Forbidden(f"{caller.name} may only read here: this requires the role {role.name.lower()}")
-    return caller
-
-
-async def _submitter(caller: CallerHere) -> Caller:
-    return needs(caller, Role.SUBMITTER)
-
-
-SubmitterHere = Annotated[Caller, Depends(_submitter)]
-"""The caller, after a check that their role is submitter or higher."""

@@ -5,27 +5,21 @@ to the service's database. If the service is killed before that, its next start 
 afterwards, its next start starts the job.
 """
 
-import hashlib
-import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field
 
 from vcdl.errors import JobError, folder_errors
-from vcdl.files.children import Limits, confined_environment, run_child, start_child
+from vcdl.files.children import Limits, confined_environment, run_child
 from vcdl.job import SMALL_FLEET, load_job, save_job
-from vcdl.job.model import WEIGHTS_ENDINGS
 from vcdl.report.wording import size
 from vcdl.run.finding import numbered_names
 from vcdl.run.folder import RunFolder
@@ -33,25 +27,11 @@ from vcdl.web.accounts import Accounts
 from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import project_of
 from vcdl.web.chunks import CHUNK_BYTES, ChunkStore
+from vcdl.web.run_process import start_process
+from vcdl.web.sent_job import JOB_NAME, SentFile, digest_of, parse_job_file, paths_in
 from vcdl.web.sessions import Caller, Role, service_folder
 from vcdl.web.submission_line import another_job
 
-_FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")
-_JOB_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_REFUSED = (
-    *(("model", "python"), ("model", "hub"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
-    *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
-)
-"""Keys that a submission may not set: they refer to something outside of the submission (code, files, another machine),
-or are settings of the server."""
-_FILES = {
-    ("model", "keras_json"): (".json",),
-    ("model", "keras"): (".keras",),
-    ("model", "weights"): WEIGHTS_ENDINGS,
-    ("data", "npz"): (".npz",),
-}
-"""Keys that name a file of the submission → allowed endings. Other files are refused: Python would import some."""
-_MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
 CHECK_S = 180.0
 """Seconds after which the check of a job is killed, so that a hostile job cannot block the line; most take six."""
 _LOOKED_AT = "looked-at-"
@@ -59,15 +39,6 @@ _OPEN_JOBS = 10
 """Most simultaneously open jobs of a submitter, so that one submitter cannot take all clients."""
 _OPEN_BYTES = 50 << 30
 """Most bytes of data of a submitter's open jobs, counted in whole chunks."""
-
-
-@dataclass(frozen=True)
-class SentFile:
-    """A file of a submission."""
-
-    name: Annotated[str, Field(max_length=100)]
-    chunks: Annotated[tuple[str, ...], Field(max_length=10_000)]
-    """Content of the file: the SHA-256 of its chunks, in order."""
 
 
 class Submissions:
@@ -118,7 +89,7 @@ class Submissions:
                 return known[1]
             self._remove_ended()
             self._check_quota(caller, size_bytes)
-            values = self._with_account(caller, _parse_job_file(text, files))
+            values = self._with_account(caller, parse_job_file(text, files))
             name = self._free_name(str(values.get("name", "")))
             # Reserve name and quota under the lock, before the slow part, so that two simultaneous submissions cannot
             # both take the same name or the last of the quota.
@@ -150,7 +121,7 @@ class Submissions:
         Raises:
             JobError, DataError, RunFolderError: The job is invalid or cannot be written.
         """
-        values = _parse_job_file(text, files)
+        values = parse_job_file(text, files)
         with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
             self._write(caller, folder := Path(path) / values["name"], values, files)
             yield folder
@@ -185,7 +156,7 @@ class Submissions:
 
     def failure(self, name: str) -> str:
         """Return why a submitted job could not start, or "" if it has started, may still start, or does not exist."""
-        if not _JOB_NAME.fullmatch(name):
+        if not JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
             return self._failure_file(name).read_text(encoding="utf-8")
@@ -193,7 +164,7 @@ class Submissions:
 
     def is_beginning(self, name: str) -> bool:
         """Return whether a job was submitted, and neither has a prepared run nor has failed to start."""
-        if not _JOB_NAME.fullmatch(name):
+        if not JOB_NAME.fullmatch(name):
             return False
         folder = self._folder / name
         return (folder / "job.yaml").is_file() and not self._has_begun(name) and not self.failure(name)
@@ -284,9 +255,9 @@ class Submissions:
             job = load_job(folder / "job.yaml", slots=None if self._project is None else SMALL_FLEET)
         except JobError as error:
             raise JobError(_without(folder, str(error))) from None
-        # Check every path of the job, and not only the keys of `_FILES`, so that a key that is added to the job file
-        # later cannot refer to files of the server.
-        for path in _paths_in(job):
+        # Check every path of the job, and not only the keys that `parse_job_file` knows, so that a key that is added to
+        # the job file later cannot refer to files of the server.
+        for path in paths_in(job):
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise JobError("a job that is sent here may only name files that are sent with it")
         save_job(job, folder / "job.yaml")
@@ -342,108 +313,6 @@ class Submissions:
             self._failure_file(name).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
         with self._lock:
             self._remove_ended()
-
-
-def start_process(
-    arguments: list[str], log: Path, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start `vcdl` as a process in a session of its own, which outlives the service, and return without waiting.
-
-    Args:
-        arguments: The command and its arguments.
-        log: The file to which its output is appended.
-        environment: Its environment variables, or None for those of the service.
-
-    Raises:
-        OSError: The log cannot be written, or the process cannot be started.
-    """
-    with log.open("ab") as output:
-        return start_child(
-            *("vcdl", *arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
-
-
-def digest_of(text: str, files: list[SentFile]) -> str:
-    """Return the SHA-256 of a submission, which differs for another job or other files under the same key."""
-    sent = json.dumps([text, [[file.name, file.chunks] for file in files]])
-    return hashlib.sha256(sent.encode(errors="replace")).hexdigest()
-
-
-def _parse_job_file(text: str, files: list[SentFile]) -> dict[str, Any]:
-    """Parse the JSON of a job file, and check that it refers only to files that were sent with it.
-
-    Raises:
-        JobError: The text is no valid job file, or sets a key that a submission may not set.
-    """
-    if len(text) > _MOST_JOB_BYTES or len(files) > _MOST_FILES:
-        raise JobError("the job file is too long, or names too many files")
-    names = [file.name for file in files]
-    if odd := [name for name in names if not _FILE.fullmatch(name) or names.count(name) > 1]:
-        raise JobError(f"{odd[0][:60]!r} is not a valid name for a file of a job")
-    values = _keys_in(text)
-    if not isinstance(values.get("name"), str) or not _JOB_NAME.fullmatch(values["name"]):
-        raise JobError("name: 1 to 63 of a-z, 0-9, - and _ are a job's name, not beginning with - or _")
-    sections = {section: inner for section, inner in values.items() if isinstance(inner, dict)}
-    for section, key in _REFUSED:
-        if sections.get(section, {}).get(key) is not None:
-            raise JobError(
-                f"{section} > {key} is not allowed here, because it is a setting of the server or refers to something "
-                "outside of the job: remove it"
-            )
-    _check_named(sections, names)
-    if isinstance(values.get("store"), str):
-        raise JobError("store > url is not allowed here, because it is a setting of the server: remove it")
-    return values
-
-
-def _check_named(sections: Mapping[str, dict[str, Any]], names: list[str]) -> None:
-    """Check that the keys in `_FILES` name only files that were sent, and that every file that was sent is named.
-
-    Args:
-        sections: Name of each section of the job file → its keys.
-        names: The files that were sent.
-
-    Raises:
-        JobError: A key names another file, or a file is not named.
-    """
-    named = set()
-    for (section, key), endings in _FILES.items():
-        if (value := sections.get(section, {}).get(key)) is None:
-            continue
-        if not isinstance(value, str) or value not in names or not value.endswith(endings):
-            raise JobError(f"{section} > {key} must name a file that is sent with the job, *{' or *'.join(endings)}")
-        named.add(value)
-    if unnamed := sorted({*names} - named):
-        raise JobError(f"no key of the job uses the file {unnamed[0]!r}: do not send it")
-
-
-def _keys_in(text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise JobError(f"the job is not valid JSON ({str(error)[:100]}): `vcdl submit --server` sends one") from error
-    if not isinstance(values, dict):
-        raise JobError("the job is not a JSON object")
-    return values
-
-
-def _paths_in(value: Any) -> Iterator[Path]:
-    """Yield every path in the values of a job, in its sections and lists, too."""
-    if isinstance(value, Path):
-        yield value
-    elif isinstance(value, BaseModel) or is_dataclass(value):
-        yield from _paths_in(vars(value))
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _paths_in(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _paths_in(inner)
 
 
 def _words(output: str, folder: Path) -> str:

@@ -17,7 +17,7 @@ from vcdl.run.store_claim import requested_settings
 from vcdl.stores.open import open_store
 from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobCatalogue
-from vcdl.web.job_page import standstill
+from vcdl.web.job_trouble import standstill
 from vcdl.web.job_view import JobView
 from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -135,6 +136,31 @@ def text(pattern: str, what: str) -> PlainValidator:
     return PlainValidator(check)
 
 
+def names() -> PlainValidator:
+    """Return a validator for a list of texts that are not blank, which gives a tuple."""
+
+    def check(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not all(isinstance(word, str) and word.strip() for word in value):
+            raise expected("a list of names, such as [a, b]", value)
+        return tuple(value)
+
+    return PlainValidator(check)
+
+
+def moment() -> PlainValidator:
+    """Return a validator for a date with a time, which is UTC unless it names another time zone."""
+
+    def check(value: Any) -> datetime:
+        try:
+            # YAML has read an unquoted time as a datetime already.
+            found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            raise expected("a time such as 2026-12-01T08:00Z", value) from None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+    return PlainValidator(check)
+
+
 def function_path() -> PlainValidator:
     """Return a validator for text of the form `package.module:function`; whether the function exists is not checked."""
     return text(FUNCTION.pattern, "package.module:function")
@@ -163,6 +189,17 @@ def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> Pla
 def existing_folder() -> PlainValidator:
     """Return a validator for an existing folder, which gives its absolute path, as `existing_file` does."""
     return PlainValidator(lambda value, info: _existing(value, info.context, "folder", Path.is_dir))
+
+
+def any_path() -> PlainValidator:
+    """Return a validator for a path, which need not exist; a relative one starts at the folder of the context."""
+
+    def check(value: Any, info: ValidationInfo) -> Path:
+        if not isinstance(value, str | Path) or not str(value).strip():
+            raise expected("the name of a file or folder", value)
+        return (info.context / value).resolve() if info.context is not None else Path(value)
+
+    return PlainValidator(check)
 
 
 def existing_path(value: Any, job_folder: Path | None) -> Path:

@@ -23,7 +23,7 @@ _MODULES = """
     vcdl vcdl.client vcdl.client.__main__ vcdl.client.allowed vcdl.client.batches vcdl.client.boinc
     vcdl.client.boinc_supervisor vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile
     vcdl.client.compiled vcdl.client.init_data vcdl.client.inputs vcdl.client.loops vcdl.client.memory
-    vcdl.client.metrics vcdl.client.model vcdl.client.moments vcdl.client.muon vcdl.client.newest
+    vcdl.client.metrics vcdl.client.model vcdl.client.model_json vcdl.client.moments vcdl.client.muon vcdl.client.newest
     vcdl.client.optimizers vcdl.client.own_code vcdl.client.parts vcdl.client.process_age vcdl.client.processors
     vcdl.client.residual
     vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.stage_clock vcdl.client.supervisor

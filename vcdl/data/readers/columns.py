@@ -6,16 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdl.data.readers.table_file import (
-    NoHeaderError,
-    arrow,
-    as_number,
-    counts_up,
-    is_date,
-    open_table,
-    table_files,
-    twice_cure,
-)
+from vcdl.data.readers.arrow_columns import arrow, as_number, counts_up, is_date
+from vcdl.data.readers.table_file import NoHeaderError, open_table, table_files, twice_cure
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 

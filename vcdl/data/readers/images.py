@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import PlainValidator
 
+from vcdl.data.readers.arrow_columns import as_labels
 from vcdl.data.readers.columns import LABELS
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import UNKNOWN, Table, as_labels, open_table, table_files
+from vcdl.data.readers.table_file import UNKNOWN, Table, open_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key

@@ -8,20 +8,21 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainValidator
 
-from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import (
+from vcdl.data.readers.arrow_columns import (
     arrow,
-    as_labels,
     as_number,
     counts_up,
+    date_parts,
+    equal_lists,
+    flags,
     is_date,
     is_number,
+    join_columns,
+    label_values,
     list_width,
-    open_table,
-    samples_in,
-    table_files,
-    twice_cure,
 )
+from vcdl.data.readers.part_folders import part_folders
+from vcdl.data.readers.table_file import open_table, samples_in, table_files, twice_cure
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, nearest
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -34,8 +35,6 @@ _INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})
 _FEWEST_OF_INDEX = 10
 """Rows that must count up before a column is refused as an index, so that a few values do not look like one."""
 _DROP = "drop"
-_COLUMNS = 16
-"""Columns of a matrix that are written at a time: as many as fit into one cache line of the processor."""
 
 
 def _names(raw: Any) -> tuple[str, ...]:
@@ -276,9 +275,9 @@ class _Columns:
 
     def _block(self, batch: Any) -> Block:
         if list_width(self._arrow_types[self.features[0]]) is not None:
-            x = self._lists(batch.column(self.features[0]))
+            x = equal_lists(batch.column(self.features[0]), f"{self._name}: the lists in column {self.features[0]}")
         else:
-            x = self._matrix(batch)
+            x = join_columns([self._numbers(column, batch.column(column)) for column in self.features])
         return Block(x, self._labels(batch))
 
     def complete_rows(self, batch: Any) -> Any:
@@ -312,30 +311,15 @@ class _Columns:
                 kept = known if kept is None else pa.compute.and_(kept, known)
         return kept
 
-    def _matrix(self, batch: Any) -> Array:
-        parts = [self._numbers(column, batch.column(column)) for column in self.features]
-        if len({part.dtype for part in parts}) > 1:
-            wide = np.result_type(*{part.dtype for part in parts})
-            parts = [part.astype(wide, copy=False) for part in parts]
-        if all(part.ndim == 1 for part in parts):
-            x = np.empty((len(batch), len(parts)), parts[0].dtype)
-            for first in range(0, len(parts), _COLUMNS):
-                some = slice(first, first + _COLUMNS)
-                x[:, some] = np.stack(parts[some], axis=1)
-            return x
-        return np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
-
     def _numbers(self, column: str, values: Any) -> Array:
         """Return a column as numbers: shape (n,); categories (n, values); dates (n, 3). Raises DataError."""
         filled = self._filled.get(column)
         if column in self._listed:
-            return self._flags(column, values, filled)
+            return flags(values, self._listed[column], filled, f"{self._name}: column {column}")
         if is_date(values.type):
             if filled is not None:
                 raise DataError(f"data > from > missing: {column} holds dates, which have no replacement: set drop")
-            # Unlike a count of days, these parts repeat, so what is learned from them applies to later dates.
-            parts = (arrow().compute.year, arrow().compute.month, arrow().compute.day_of_week)
-            return np.stack([part(values).to_numpy(zero_copy_only=False) for part in parts], axis=1)
+            return date_parts(values)
         if filled is not None and not isinstance(filled, float):
             raise DataError(f"data > from > missing: {column} holds numbers, and {filled!r} is none: give a number")
         numbers: Array = values.to_numpy(zero_copy_only=False)
@@ -345,43 +329,10 @@ class _Columns:
             numbers[np.isnan(numbers)] = filled
         return numbers.astype(np.uint8) if numbers.dtype.kind == "b" else numbers
 
-    def _flags(self, column: str, values: Any, filled: object) -> Array:
-        known = self._listed[column]
-        pa = arrow()
-        values = values.cast(pa.string())
-        if filled is not None:
-            values = values.fill_null(str(filled))
-        places = pa.compute.index_in(values, pa.array(known))
-        if places.null_count:
-            odd = values.filter(places.is_null())[0].as_py()
-            raise DataError(
-                f"{self._name}: column {column} holds {odd!r}, which data > from > categories does not list: add it"
-            )
-        flags: Array = np.eye(len(known), dtype=np.uint8)[places.to_numpy()]
-        return flags
-
-    def _lists(self, values: Any) -> Array:
-        pa = arrow()
-        lengths = pa.compute.list_value_length(values)
-        if len(values) and pa.compute.min_max(lengths)["min"] != pa.compute.min_max(lengths)["max"]:
-            raise DataError(
-                f"{self._name}: the lists in column {self.features[0]} differ in length: pad or cut them to one length"
-            )
-        flat: Array = values.flatten().to_numpy(zero_copy_only=False)
-        return flat.reshape(len(values), -1)
-
     def _labels(self, batch: Any) -> Array | None:
         if not self._label:
             return None
-        columns = []
-        for column in self._label:
-            values = batch.column(column)
-            if arrow().types.is_dictionary(values.type):
-                values = values.dictionary_decode()
-            if arrow().types.is_string(values.type) or arrow().types.is_large_string(values.type):
-                columns.append(as_labels(values.to_pylist()))
-            else:
-                columns.append(values.to_numpy(zero_copy_only=False))
+        columns = [label_values(batch.column(column)) for column in self._label]
         return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
     def _refuse_index(self, batch: Any) -> None:

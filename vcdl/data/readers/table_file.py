@@ -8,14 +8,11 @@ import shlex
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vcdl.data.ahead import ahead
-from vcdl.data.rows import Array
+from vcdl.data.readers.arrow_columns import arrow
 from vcdl.errors import DataError, data_file_error, one_line
 
 _PARQUET = (".parquet", ".pq")
@@ -25,9 +22,6 @@ _BLOCK_BYTES = 2**24
 """Target size of a block in bytes: up to three blocks are in memory (vcdl.data.ahead)."""
 _FIRST_BYTES = 2**16
 """Bytes of a text file from which its delimiter and decimal point are guessed."""
-_LONGEST_LABEL = 1000
-"""Most characters of a label. NumPy stores every label of a block in the width of the longest one, so a single label of
-a million characters would take gigabytes."""
 UNKNOWN = ("?", " ?")
 """Marks of missing values in the data sets of the UCI repository, which pyarrow does not recognise unless asked."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
@@ -312,55 +306,6 @@ def _marks(file: Path) -> tuple[str, str]:
     return ";", "," if _WITH_COMMA.search(rows) and not _WITH_POINT.search(rows) else "."
 
 
-@cache
-def arrow() -> Any:
-    """Import the package pyarrow and return it.
-
-    Raises:
-        DataError: It is not installed.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(f"tables are read by pyarrow, which is missing ({error}): pip install 'vcdl[data]'") from error
-    return pa
-
-
-def as_number(kind: Any) -> Any:
-    """Return the type in which a column of numbers in a text file is read: floats, or booleans.
-
-    pyarrow does not convert the words true and false to numbers, so a column of them is read as booleans.
-
-    Args:
-        kind: The type that the first lines suggest.
-    """
-    pa = arrow()
-    return pa.bool_() if pa.types.is_boolean(kind) else pa.float64()
-
-
-def is_number(kind: Any) -> bool:
-    """Return whether a type is a number; the type of a column without values is one, too."""
-    types = arrow().types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind))
-
-
-def list_width(kind: Any) -> int | None:
-    """Return the length of a type's lists, −1 if they may differ in length, or None if the type is no list."""
-    types = arrow().types
-    if types.is_fixed_size_list(kind):
-        return int(kind.list_size)
-    return -1 if types.is_list(kind) or types.is_large_list(kind) else None
-
-
-def is_date(kind: Any) -> bool:
-    """Return whether a column contains days or times, which become year, month and weekday (0: Monday)."""
-    return bool(arrow().types.is_date(kind) or arrow().types.is_timestamp(kind))
-
-
 @contextmanager
 def _errors(file: Path) -> Iterator[None]:
     try:
@@ -379,31 +324,3 @@ def _errors(file: Path) -> Iterator[None]:
 def twice_cure(column: str) -> str:
     """Return advice for two columns of one name; an empty name means that lines end in commas."""
     return "rename one" if column else "remove the commas at the ends of the lines"
-
-
-def as_labels(texts: Sequence[str | None]) -> Array:
-    """Return labels as an array, shape (n,).
-
-    Raises:
-        DataError: A text is too long for an array.
-    """
-    longest = max((len(text) for text in texts if text is not None), default=0)
-    if longest > _LONGEST_LABEL:
-        raise DataError(
-            f"a label has {longest} characters, and {_LONGEST_LABEL} are allowed: another column holds the labels, "
-            "or a quotation mark is not closed"
-        )
-    return np.array(texts, dtype=str)
-
-
-def counts_up(values: Array, rows_before: int) -> bool:
-    """Return whether the numbers of a block continue to count a table's rows, from 0 or from 1.
-
-    Args:
-        values: The block's values.
-        rows_before: Number of rows before the block.
-    """
-    # The first value decides in most cases, before an array of the length of the block is made.
-    if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
-        return False
-    return bool(np.array_equal(values, values[0] + np.arange(len(values))))

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from vcdl.data.readers.arrow_columns import arrow
 from vcdl.data.readers.columns import columns_of, label_role, likeliest_label
-from vcdl.data.readers.table_file import arrow, is_table, open_table, table_files
+from vcdl.data.readers.table_file import is_table, open_table, table_files
 from vcdl.errors import DataError, nearest
 
 
