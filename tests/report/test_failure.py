@@ -29,11 +29,11 @@ def test_byte_code_that_a_full_disk_cut_short_is_named(tmp_path: Path, monkeypat
     assert describe_error(failed.value) == (words, ExitCode.BAD_FOLDER)
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize(("command", "backend"), [("check", "tensorflow"), ("check", "jax"), ("run", "tensorflow")])
 @pytest.mark.keras
 @pytest.mark.slow
-def test_without_a_backend_the_extra_is_named(backend: str, tmp_path: Path) -> None:
-    """`pip install vcdl` brings none; here the import system finds none, and Keras itself fails."""
+def test_without_a_backend_the_extra_is_named(command: str, backend: str, tmp_path: Path) -> None:
+    """`pip install vcdl` brings none; here the import system finds none, and Keras itself fails. No run is left."""
     program = (
         "import sys\nfrom vcdl.cli import main\n"
         "class Nothing:\n"
@@ -42,13 +42,15 @@ def test_without_a_backend_the_extra_is_named(backend: str, tmp_path: Path) -> N
         "sys.meta_path.insert(0, Nothing())\nmain(sys.argv[1:])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "check", EXAMPLES / "digits.yaml"], cwd=tmp_path, capture_output=True,
+        [sys.executable, "-c", program, command, EXAMPLES / "digits.yaml"], cwd=tmp_path, capture_output=True,
         text=True, env={**environment(), "KERAS_BACKEND": backend},
     )  # fmt: skip
     assert done.returncode == ExitCode.BAD_MODEL
     assert done.stderr.startswith(
         f"vcdl: error: Keras has no backend: {backend} is not installed; `pip install 'vcdl[cpu]'`"
     )
+    # An unfinished run would make the same command fail once the backend is installed.
+    assert not [*tmp_path.glob("runs/*")]
 
 
 def test_another_module_that_is_missing_is_a_bug_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
 @contextmanager
 def discard_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove a run's files if the block raises a VcdlError or an OSError before the run is prepared.
+    """Remove a run's files if the block fails before the run is prepared; Ctrl-C and signals keep them.
 
     The caller holds the folder's RunLock.
 
@@ -117,7 +117,7 @@ def discard_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (VcdlError, OSError):
+    except Exception:  # not only refusals: without a backend of Keras it is an ImportError, without memory another one
         if not folder.prepared_file.exists():
             _discard(folder, is_new)
         raise
