@@ -48,7 +48,9 @@ def check_page_rights(installation: Installation) -> Iterator[Finding]:
 def check_folder_rights(installation: Installation) -> Iterator[Finding]:
     """Check the folders that the web server must write to.
 
-    Without write access the scheduler answers "can't open log file", and uploads fail on the clients.
+    Without write access the scheduler answers "can't open log file", and uploads fail on the clients. Only upload/ must
+    also have a group of the project's user. The log folder may have the web server's, as file_deleter deletes nothing
+    there.
     """
     web_user = _web_user(installation)
     for folder in (installation.project.upload_dir, installation.project.log_dir):
@@ -64,7 +66,7 @@ def check_folder_rights(installation: Installation) -> Iterator[Finding]:
                 f"the web server ({web_user.pw_name}) may not write in {shown}",
                 _membership(installation, folder, web_user),
             )
-        elif not _can_be_emptied(installation, folder):
+        elif folder == installation.project.upload_dir and not _can_be_emptied(installation, folder):
             yield failed(
                 f"{shown} has the group {group_of(folder)}, and the project's user is not in it: "
                 "file_deleter cannot empty the folders that the web server makes in it",
