@@ -61,7 +61,7 @@ def main() -> None:
 
 
 class Quiet:
-    """A supervisor without wishes."""
+    """A supervisor that asks for nothing."""
 
     def request(self) -> Any:
         from vcdl.client.supervisor import Request

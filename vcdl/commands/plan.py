@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vcdl.planner.throughput import HostType
     from vcdl.profile.stages import RunProfile
     from vcdl.simulate.client_fleet import ClientFleet
+    from vcdl.simulate.host_forecast import HostForecast
 
 _MOST_HOSTS = 100_000
 """Most hosts that are simulated: a limit, so that a typing error does not fill the memory."""
@@ -44,7 +45,7 @@ Examples:
 
 
 @dataclass(frozen=True)
-class PlanWishes:
+class PlanOptions:
     """The hosts to plan with, and the limits that the plan must keep.
 
     At most one of `fleet`, `hosts` and `population` is set; without any, the hosts of the measured run are used.
@@ -68,7 +69,7 @@ class PlanWishes:
 
 
 def plan(
-    job: "Job", run: Path | None, wishes: PlanWishes, picture: Path | None = None, as_json: bool = False
+    job: "Job", run: Path | None, options: PlanOptions, picture: Path | None = None, as_json: bool = False
 ) -> ExitCode:
     """Forecast a job's time and cost on each choice of hosts, and print the forecasts and the recommended choice.
 
@@ -87,28 +88,28 @@ def plan(
     from vcdl.report.planned import draw_plan, plan_json, plan_lines
 
     unknown: list[str] = []
-    choices_of = _choices(job, wishes, unknown)  # before the measurement, so that a wrong file is reported at once
+    choices_of = _choices(job, options, unknown)  # before the measurement, so that a wrong file is reported at once
     measured, measured_job = _profile_for_plan(job, run, unknown)
-    epochs = planned_epochs(job, measured, wishes.accuracy, unknown)
+    epochs = planned_epochs(job, measured, options.accuracy, unknown)
     work = work_of_job(job, measured, measured_job, epochs)
-    if wishes.hosts is not None:
+    if options.hosts is not None:
         work = replace(work, error=MODEL_ERROR)  # how much the measured hosts vary says nothing about other hosts
     servers = measured_servers(measured, job.grid.servers)
     forecasts = []
     for choice in choices_of(tuple(measured_types(measured))):
         size = cut_work(work, choice.shards) if choice.shards else work
-        forecasts.append(forecast(size, choice, servers, wishes.deadline_s))
-    chosen = recommend(forecasts, wishes.deadline_s, wishes.budget_usd)
+        forecasts.append(forecast(size, choice, servers, options.deadline_s))
+    chosen = recommend(forecasts, options.deadline_s, options.budget_usd)
     if as_json:
         say_json(plan_json(chosen, forecasts, unknown))
     else:
-        say(plan_lines(chosen, forecasts, unknown, wishes.words, wishes.deadline_s))
+        say(plan_lines(chosen, forecasts, unknown, options.words, options.deadline_s))
     if picture is not None:
         draw_plan(chosen, forecasts, picture)
     return ExitCode.OK if chosen.chosen is not None else ExitCode.RUN_FAILED
 
 
-def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: bool = False) -> ExitCode:
+def plan_population(job: "Job", run: Path | None, options: PlanOptions, as_json: bool = False) -> ExitCode:
     """Simulate a job on hosts of a population, for each requested number of hosts, and print how long it takes.
 
     With a deadline it also finds the fewest hosts that meet it. The measured speed of `run` is used; if it is None,
@@ -118,16 +119,15 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
         VcdlError: The plan cannot be made.
     """
     from vcdl.planner.forecast import MODEL_ERROR
-    from vcdl.planner.spot_market import HELD
     from vcdl.profile.measured_hosts import mean_slot_s, measured_servers, measured_types
     from vcdl.profile.planned_job import planned_epochs, work_of_job
-    from vcdl.simulate.host_forecast import RUNS, HostForecast, JobOnHosts, fewest_hosts, range_words
+    from vcdl.simulate.host_forecast import RUNS, HostForecast, JobOnHosts, fewest_hosts
 
-    _fleet_of(wishes, 1.0)  # check the population before anything is measured
+    _fleet_of(options, 1.0)  # check the population before anything is measured
     unknown = [] if run else ["how fast these hosts are: on average as fast as this machine, until a run is named"]
     unknown.append("how many subtasks a host trains at a time: one, so count a host with two slots twice")
     measured, measured_job = _profile_for_plan(job, run, unknown)
-    epochs = planned_epochs(job, measured, wishes.accuracy, unknown)
+    epochs = planned_epochs(job, measured, options.accuracy, unknown)
     work, servers = work_of_job(job, measured, measured_job, epochs), measured_servers(measured, job.grid.servers)
     types, samples = measured_types(measured), work.subtask.samples
     subtask_s = mean_slot_s(types, samples)
@@ -138,7 +138,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     settings = f"servers={servers.count}", f"update_s={servers.fold_s!r}"
     simulated = JobOnHosts(
         job.model_copy(update={"stop": job.stop.model_copy(update={"epochs": epochs})}),
-        _fleet_of(wishes, subtask_s, *settings),
+        _fleet_of(options, subtask_s, *settings),
         work.error if run else MODEL_ERROR,
         work.end_s,
         round(work.subtask.bytes_down),
@@ -149,7 +149,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
         click.echo(f"simulating {clients} hosts, {RUNS} times …", err=True)
         return simulated.on(clients)
 
-    forecasts, deadline_s = [on(clients) for clients in wishes.clients], wishes.deadline_s
+    forecasts, deadline_s = [on(clients) for clients in options.clients], options.deadline_s
     best = None if deadline_s is None else fewest_hosts(on, forecasts, deadline_s)
     # `fewest_hosts` also tries numbers between the requested ones.
     if best is not None and best not in forecasts:
@@ -166,7 +166,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     if as_json:
         say_json(
             {
-                "population": wishes.population,
+                "population": options.population,
                 "subtask_s": round(subtask_s, 3),
                 "runs": RUNS,
                 "forecasts": [one.as_dict(deadline_s) for one in forecasts],
@@ -176,25 +176,29 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
             }
         )
     else:
-        within = wishes.words
-        if deadline_s is not None and best is None:
-            click.echo(
-                f"none of these numbers of hosts stays within {within} in {HELD:.0%} of its runs: try more hosts, or "
-                "fewer epochs"
-            )
-        elif best is not None:
-            click.echo(
-                f"{best.clients} hosts are the fewest here that keep {within} in {HELD:.0%} of the runs: "
-                f"{range_words(best.wall_s)}."
-            )
-        lines = [one.words(deadline_s) for one in forecasts]
+        lines = [_verdict(best, options.words)] if deadline_s is not None else []
+        lines += [one.words(deadline_s) for one in forecasts]
         if finer is not None:
             lines.append(f"with data > shards: {shards} instead of {job.data.shards}, {finer.words(deadline_s)}")
         say([*lines, *(f"not known: {one}" for one in unknown)])
     return ExitCode.OK if deadline_s is None or best is not None else ExitCode.RUN_FAILED
 
 
-def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFleet":
+def _verdict(best: "HostForecast | None", within: str) -> str:
+    """Return the sentence about the fewest hosts that keep the limit `within`, or about None of them."""
+    from vcdl.planner.spot_market import HELD
+    from vcdl.simulate.host_forecast import range_words
+
+    if best is None:
+        return (
+            f"none of these numbers of hosts stays within {within} in {HELD:.0%} of its runs: try more hosts, or fewer "
+            "epochs"
+        )
+    kept = f"{best.clients} hosts are the fewest here that keep {within} in {HELD:.0%} of the runs"
+    return f"{kept}: {range_words(best.wall_s)}."
+
+
+def _fleet_of(options: PlanOptions, subtask_s: float, *settings: str) -> "ClientFleet":
     """Return the simulated clients of a population, on which a subtask takes `subtask_s` seconds on average.
 
     Further settings of the simulation are given as KEY=VALUE.
@@ -205,7 +209,7 @@ def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFl
     from vcdl.commands.simulate import ClientOptions
 
     given = (f"subtask_s={subtask_s!r}", *settings)
-    return ClientOptions(population=wishes.population, slots=1, settings=given).fleet()
+    return ClientOptions(population=options.population, slots=1, settings=given).fleet()
 
 
 def _profile_for_plan(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunProfile, Job]":
@@ -229,7 +233,7 @@ def _profile_for_plan(job: "Job", run: Path | None, unknown: list[str]) -> "tupl
 
 
 def _choices(
-    job: "Job", wishes: PlanWishes, unknown: list[str]
+    job: "Job", options: PlanOptions, unknown: list[str]
 ) -> "Callable[[tuple[HostType, ...]], Sequence[Choice]]":
     """Read the fleet file or the file of hosts, and return a function that lists the choices to forecast.
 
@@ -245,20 +249,20 @@ def _choices(
     from vcdl.planner.forecast import Choice
     from vcdl.profile.hosts_file import load_hosts
 
-    if wishes.fleet is not None:
+    if options.fleet is not None:
         from vcdl.commands._options import open_fleet
         from vcdl.fleet.choices import fleet_choices, pools_of_table
         from vcdl.fleet.prices import PriceTable
         from vcdl.planner.throughput import HostType
 
-        settings, prices = open_fleet(wishes.fleet, ()).settings, PriceTable.current()
+        settings, prices = open_fleet(options.fleet, ()).settings, PriceTable.current()
         pools = pools_of_table(settings, prices)
         unknown += fleet_choices(settings, pools, prices, HostType("slot", 1, 1.0, 0.0)).checked_notes(settings)
         unknown.append(
             "the speed of these types: a slot counts as fast as the measured one, until a run on them is named"
         )
         return lambda types: fleet_choices(settings, pools, prices, types[0]).choices
-    listed = load_hosts(wishes.hosts).choice() if wishes.hosts is not None else None
+    listed = load_hosts(options.hosts).choice() if options.hosts is not None else None
 
     def several(types: "tuple[HostType, ...]") -> list[Choice]:
         base = listed or Choice(f"{sum(round(one.count * one.slots) for one in types)} measured slots", types)
@@ -297,19 +301,24 @@ def _counts(_context: click.Context, _parameter: click.Parameter, value: str | N
 @picture_option
 @set_option
 @json_option
-@pack_options(PlanWishes, "wishes")
+@pack_options(PlanOptions, "options")
 def command(
-    job_file: Path, run: Path | None, output: Path | None, overrides: tuple[str, ...], as_json: bool, wishes: PlanWishes
+    job_file: Path,
+    run: Path | None,
+    output: Path | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    options: PlanOptions,
 ) -> ExitCode:
     """Show what a job will take and cost, and which hosts to take."""
     from vcdl.job import SMALL_FLEET, load_job
 
-    if sum(one is not None for one in (wishes.fleet, wishes.hosts, wishes.population)) > 1:
+    if sum(one is not None for one in (options.fleet, options.hosts, options.population)) > 1:
         raise click.UsageError("--fleet, --hosts and --population exclude each other: choose one")
-    if (wishes.population is None) is bool(wishes.clients):
+    if (options.population is None) is bool(options.clients):
         raise click.UsageError("--population and --clients go together: --population boinc --clients 100,200,500")
-    if wishes.population is None:
-        return plan(load_job(job_file, overrides, SMALL_FLEET), run, wishes, output, as_json)
-    if output is not None or wishes.budget_usd is not None:
+    if options.population is None:
+        return plan(load_job(job_file, overrides, SMALL_FLEET), run, options, output, as_json)
+    if output is not None or options.budget_usd is not None:
         raise click.UsageError("with --population there is no picture and no cost: remove -o and --budget-usd")
-    return plan_population(load_job(job_file, overrides, max(wishes.clients)), run, wishes, as_json)
+    return plan_population(load_job(job_file, overrides, max(options.clients)), run, options, as_json)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.boinc.project.wishes import SERVICE_PORT, Wishes
+from vcdl.boinc.project.install_options import SERVICE_PORT, InstallOptions
 from vcdl.commands._options import PATH, THERE, json_option, pack_options, say, say_json
 from vcdl.errors import ExitCode, for_shell
 
@@ -90,8 +90,8 @@ def command() -> None:
 )
 @click.option("--force", is_flag=True, help="Give up tasks of other apps that were made without upload certificates.")
 @_dry_run
-@pack_options(Wishes, "wishes")
-def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCode:
+@pack_options(InstallOptions, "options")
+def install_command(project_dir: Path, dry_run: bool, options: InstallOptions) -> ExitCode:
     """Add app, daemons, plan classes and settings to a project, or update them."""
     from vcdl.boinc.grid.database import open_project
     from vcdl.boinc.project.install import install, preview
@@ -99,18 +99,18 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
 
     # The password may come from the environment, because arguments of a command are visible to all users of the
     # machine.
-    password = password_from_environment(wishes.store_url, os.environ) if wishes.store_url else ""
+    password = password_from_environment(options.store_url, os.environ) if options.store_url else ""
     # Make the path absolute, but do not resolve it: a virtual environment's Python is a link, and its target knows no
     # packages.
-    wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)
+    wished = replace(options, python=Path.cwd() / options.python, store_password=password)
     with open_project(project_dir) as (project, database):
         plan = plan_install(project, database, wished)
         # The wording is fixed, because `vcdl server install` runs this with --dry-run and looks for it.
         if plan.changes_nothing:
             return say(["nothing to change: VCDL is installed and up to date"])
         say(preview(plan) if dry_run else install(plan, database))
-    if wishes.service_port:
-        _say_how_apache_passes(service_command(plan.config, wishes.service_port))
+    if options.service_port:
+        _say_how_apache_passes(service_command(plan.config, options.service_port))
     if not dry_run:
         click.echo(
             f"installed; now, in {project.path}: bin/stop; bin/start "

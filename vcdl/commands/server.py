@@ -62,17 +62,17 @@ def _here(name: str | None) -> "ServerSettings":
 @click.option("--redis/--no-redis", default=None, help="Keep weights in a Redis on this machine.")
 @click.option("--firewall/--no-firewall", default=None, help="Let only ssh and the web in.")
 @_dry_run
-def install_command(name: str, dry_run: bool, boinc: Path | None, **wishes: Any) -> ExitCode:
+def install_command(name: str, dry_run: bool, boinc: Path | None, **options: Any) -> ExitCode:
     """Make this machine the server of a project; run it again after a change, or a kill."""
-    from vcdl.boinc.project.wishes import service_path
+    from vcdl.boinc.project.install_options import service_path
     from vcdl.boinc.server.project_steps import has_web, install_steps
     from vcdl.boinc.server.settings import ServerSettings, load_installed, settings_file
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root
 
     # Make the path absolute: the settings keep it, and later commands run in other folders.
-    wishes["boinc"] = boinc and boinc.resolve()
-    made = {key: value for key, value in wishes.items() if value is not None}  # else as an earlier installation has it
+    options["boinc"] = boinc and boinc.resolve()
+    made = {key: value for key, value in options.items() if value is not None}  # else as an earlier installation has it
     if settings_file(name).exists():
         settings = load_installed(name).with_changes(made)
     else:

@@ -198,8 +198,8 @@ class PoolGrid(FolderGrid):
             self._let_go(pilot, None)
 
     def _note_sent(self, pilot: KnownPilot, workunit: str, bytes_down: int) -> None:
-        if workunit not in pilot.begun:
-            pilot.begun.add(workunit)
+        if workunit not in pilot.started:
+            pilot.started.add(workunit)
             self._sent.append(WorkunitSent(workunit, pilot.host, bytes_down))
 
     def _take_endings(self, pilot: KnownPilot) -> None:
@@ -225,7 +225,7 @@ class PoolGrid(FolderGrid):
             else:
                 self._hand_out_again(workunit)
         discard(ending)
-        pilot.begun.discard(workunit)
+        pilot.started.discard(workunit)
 
     def _take_upload(self, pilot: KnownPilot, update: Path) -> None:
         upload = self._folder.uploads / f"{update.stem}.h5"

@@ -23,7 +23,7 @@ class KnownPilot:
     """Names of the workunits in its mailbox, the one in training first."""
     training: str = ""
     """The workunit that it trains, or an empty string if it trains none."""
-    begun: set[str] = field(default_factory=set)
+    started: set[str] = field(default_factory=set)
     """Names of its tasks whose start is recorded in the journal."""
     fraction: float = 0.0
     """How much of the current task is trained, from 0 to 1."""

@@ -12,8 +12,8 @@ from tests.places import ROOT
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.install import install
+from vcdl.boinc.project.install_options import InstallOptions
 from vcdl.boinc.project.plan import plan_install
-from vcdl.boinc.project.wishes import Wishes
 
 PROJECT_XML = b"""\
 <boinc>
@@ -139,9 +139,9 @@ class MadeProject:
     def project(self) -> BoincProject:
         return BoincProject.at(self.path)
 
-    def install(self, **wishes: object) -> list[str]:
+    def install(self, **options: object) -> list[str]:
         """What was done."""
-        wanted = Wishes(python=Path(sys.executable), **wishes)  # type: ignore[arg-type]
+        wanted = InstallOptions(python=Path(sys.executable), **options)  # type: ignore[arg-type]
         return list(install(plan_install(self.project, self.database, wanted), self.database))
 
     def contents(self) -> dict[str, tuple[int, bytes]]:

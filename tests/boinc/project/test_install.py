@@ -18,21 +18,21 @@ from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.project import app_version, files, processes
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.boinc.project.install import install, preview
+from vcdl.boinc.project.install_options import InstallOptions
 from vcdl.boinc.project.plan import InstallPlan, plan_install
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.project.uninstall import plan_removal
-from vcdl.boinc.project.wishes import Wishes
 from vcdl.errors import GridError
 
 pytestmark = pytest.mark.boinc
 
-WISHES = Wishes(Path(sys.executable))
+OPTIONS = InstallOptions(Path(sys.executable))
 WRITES = 25
 """Number of files in a first install."""
 
 
-def plan(made: MadeProject, wishes: Wishes = WISHES) -> InstallPlan:
-    return plan_install(made.project, made.database, wishes)
+def plan(made: MadeProject, options: InstallOptions = OPTIONS) -> InstallPlan:
+    return plan_install(made.project, made.database, options)
 
 
 def uninstall(
@@ -58,13 +58,13 @@ def test_the_service_is_a_daemon_until_it_is_taken_out(made: MadeProject) -> Non
     made.install()
     config = made.project.path / "config.xml"
     without = config.read_bytes()
-    list(install(plan(made, replace(WISHES, service_port=8630)), made.database))
+    list(install(plan(made, replace(OPTIONS, service_port=8630)), made.database))
     (command,) = [one.command for one in ServerConfig.at(made.project.path).daemons if one.program == "vcdl_service"]
     assert command.startswith("vcdl_service --port 8630 --path /")
     assert plan(made).changes_nothing
     config.write_text(config.read_text().replace(command, f"{command} --public"))
     assert plan(made).changes_nothing, "the operator's own options stay"
-    list(install(plan(made, replace(WISHES, service_port=0)), made.database))
+    list(install(plan(made, replace(OPTIONS, service_port=0)), made.database))
     assert config.read_bytes() == without
 
 
@@ -95,7 +95,7 @@ def test_the_preview_shows_each_difference_and_no_password_and_changes_nothing(m
     )
     made.edit("config.xml", "<min_sendwork_interval>", "<db_passwd_old>hush</db_passwd_old><min_sendwork_interval>")
     before = made.contents()
-    lines = list(preview(plan(made, Wishes(Path(sys.executable), store_url="redis://:hush@127.0.0.1"))))
+    lines = list(preview(plan(made, InstallOptions(Path(sys.executable), store_url="redis://:hush@127.0.0.1"))))
     assert "+            <cmd>vcdl_assimilator -d 3</cmd>" in lines
     assert "-            <cmd>transitioner -d 2 --sleep_interval 5</cmd>" in lines
     assert any(line.startswith("new file: bin/vcdl_validate") for line in lines)

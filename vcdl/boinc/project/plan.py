@@ -23,10 +23,10 @@ from vcdl.boinc.project.app_version import (
 )
 from vcdl.boinc.project.container import collect_files, containers
 from vcdl.boinc.project.edited_files import EDITED, SERVICE, Fragment
+from vcdl.boinc.project.install_options import InstallOptions, service_path
 from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
-from vcdl.boinc.project.wishes import Wishes, service_path
 from vcdl.boinc.runtime.published import runtime_folder, runtime_path, runtimes_to_publish, unwanted_runtimes
 from vcdl.errors import GridError, split_password
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
@@ -107,7 +107,7 @@ def password_from_environment(store_url: str, environment: Mapping[str, str]) ->
     return "" if split_password(store_url)[1] else environment.get(PASSWORD_VARIABLE, "")
 
 
-def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes) -> InstallPlan:
+def plan_install(project: BoincProject, database: BoincDatabase, options: InstallOptions) -> InstallPlan:
     """Determine all changes of an install, from the project's state and the operator's choices. Nothing is written.
 
     Raises:
@@ -116,16 +116,16 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     config = ServerConfig.at(project.path)
     _check_project(project, config)
     record = Record.of(project.path)
-    threads = wishes.threads or record.threads or 1
-    service = service_command(config, wishes.service_port)
+    threads = options.threads or record.threads or 1
+    service = service_command(config, options.service_port)
     # Generate the key now: its public half is in the client, whose name the plan contains. A dry run discards it.
     key = WeightsKey.of(project) or WeightsKey.generate()
-    kept = collect_files(project.path, wishes.containers, wishes.without_containers)
-    client = _client(project, wishes, key, kept)
+    kept = collect_files(project.path, options.containers, options.without_containers)
+    client = _client(project, options, key, kept)
     app = rows.app_row(database)
     published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
     versions = _versions(project, client, threads, published, BoincKey.read(config.key_dir / "code_sign_public"))
-    ours = (*_our_files(project, config, wishes, key, client), *(NewFile(path, kept[path], None) for path in kept))
+    ours = (*_our_files(project, config, options, key, client), *(NewFile(path, kept[path], None) for path in kept))
     plan = InstallPlan(
         project=project,
         config=config,
@@ -138,7 +138,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         not_kept=(*unwanted_runtimes(project.path, client.runtimes), *_dropped_wrappers(project, kept)),
         versions=versions,
     )
-    if not wishes.force:
+    if not options.force:
         _check_certificates(plan, database)
     if versions.unpublished:
         _check_others(project, database)
@@ -215,13 +215,13 @@ def _check_others(project: BoincProject, database: BoincDatabase) -> None:
         )
 
 
-def _client(project: BoincProject, wishes: Wishes, key: WeightsKey, kept: Mapping[Path, bytes]) -> ClientFiles:
+def _client(project: BoincProject, options: InstallOptions, key: WeightsKey, kept: Mapping[Path, bytes]) -> ClientFiles:
     """Return the client's files with the kept and the given runtimes and containers.
 
     Raises:
         GridError: A runtime or a container is unusable.
     """
-    runtimes = runtimes_to_publish(project.path, wishes.runtimes, wishes.without_runtimes)
+    runtimes = runtimes_to_publish(project.path, options.runtimes, options.without_runtimes)
     made = containers(kept, [runtime.platform for runtime in runtimes if not runtime.manifest.gpu])
     built = ClientFiles.build(key.public.to_json())
     return replace(built, runtimes=runtimes, containers=made, project_url=project.master_url)
@@ -237,7 +237,7 @@ def _dropped_wrappers(project: BoincProject, kept: Mapping[Path, bytes]) -> list
 
 
 def _our_files(
-    project: BoincProject, config: ServerConfig, wishes: Wishes, key: WeightsKey, client: ClientFiles
+    project: BoincProject, config: ServerConfig, options: InstallOptions, key: WeightsKey, client: ClientFiles
 ) -> Iterator[NewFile]:
     for launcher in files.launchers():
         yield NewFile(project.bin / launcher.name, launcher.read_bytes(), files.PROGRAM_MODE)
@@ -249,10 +249,10 @@ def _our_files(
     for runtime in client.runtimes:
         yield NewFile(runtime_path(project.path, runtime), runtime, files.FILE_MODE)
     path = environment_file(project.path)
-    wanted = {PYTHON_VARIABLE: str(wishes.python)}
+    wanted = {PYTHON_VARIABLE: str(options.python)}
     # None keeps the store of an earlier install; "" removes both variables.
-    if wishes.store_url is not None:
-        wanted |= {URL_VARIABLE: wishes.store_url, PASSWORD_VARIABLE: wishes.store_password}
+    if options.store_url is not None:
+        wanted |= {URL_VARIABLE: options.store_url, PASSWORD_VARIABLE: options.store_password}
     text = environment_text(files.read(path), wanted)
     yield NewFile(path, text, files.SECRET_MODE)
 

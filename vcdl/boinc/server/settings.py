@@ -125,9 +125,9 @@ class ServerSettings:
         settings.check()
         return settings
 
-    def with_changes(self, wishes: Mapping[str, Any]) -> Self:
+    def with_changes(self, options: Mapping[str, Any]) -> Self:
         """Return the settings, changed by those of the operator's options that are not None."""
-        return replace(self, **{key: value for key, value in wishes.items() if value is not None})
+        return replace(self, **{key: value for key, value in options.items() if value is not None})
 
 
 def settings_file(name: str) -> Path:

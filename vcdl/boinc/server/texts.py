@@ -6,7 +6,7 @@ Pure functions of the settings.
 import re
 from pathlib import Path
 
-from vcdl.boinc.project.wishes import SERVICE_PORT, service_path
+from vcdl.boinc.project.install_options import SERVICE_PORT, service_path
 from vcdl.boinc.server.settings import LETS_ENCRYPT, ServerSettings, is_of_age
 from vcdl.errors import ServerError
 

@@ -18,7 +18,7 @@ def service_path(url: str) -> str:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class InstallOptions:
     """The operator's choices; None keeps the choice of an earlier install."""
 
     python: Path
