@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from vcdl.errors import printable
+from vcdl.errors import JobError, printable
 from vcdl.job import Job
 from vcdl.job.lr_schedule import RateTrial
 from vcdl.journal.journal import Clock
@@ -30,6 +28,8 @@ from vcdl.report.wording import align_columns, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_report, state_of
+from vcdl.yaml_schema.file_kind import CLIENTS
+from vcdl.yaml_schema.reading import read_document
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
 _TRIALS = {
@@ -311,10 +311,9 @@ def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _clients_of(folder: RunFolder) -> Mapping[str, Any]:
     """Return the settings of a run's simulated clients; empty for a run on real ones, and for a damaged file."""
     try:
-        found = yaml.safe_load(folder.clients_file.read_bytes())
-    except (OSError, ValueError, yaml.YAMLError):
+        return dict(read_document(folder.clients_file, CLIENTS).values)
+    except JobError:
         return {}
-    return found if isinstance(found, Mapping) else {}
 
 
 def _model_and_data(job: Job) -> str:
