@@ -74,7 +74,7 @@ def test_the_same_call_trains_here_and_there(tmp_path: Path, monkeypatch: pytest
     y = (x.argmax(axis=1) % 3).astype(np.int64)
     with served(runs) as service:
         keep_connection(ServiceConnection("lab", service.url, Accounts(runs).add("ada", Role.SUBMITTER, 1)))
-        with pytest.raises(package.errors.JobError, match="grid > workers leads out of the job"):
+        with pytest.raises(package.errors.JobError, match="grid > workers is not allowed here"):
             package.train(model, x, y, workers=2, server="lab")
         run = package.train(model, x, y, epochs=3, shards=4, server="lab")
         assert run.name == "there"
