@@ -282,6 +282,23 @@ def test_text_that_hardly_repeats_is_no_label(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("a,kind\n1,süß\n2,sauer\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"invalid UTF8 data.*: save it as UTF-8$"):
         outlined(tmp_path)
+    (tmp_path / "t.csv").write_bytes("Größe,kind\n1,sour\n2,sweet\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"can't decode.*: save it as UTF-8$"):
+        outlined(tmp_path)
+
+
+def test_a_table_without_rows_says_so(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,kind\n")
+    with pytest.raises(DataError, match="has no rows below its header"):
+        outlined(tmp_path)
+
+
+def test_text_in_a_column_of_numbers_is_shown(tmp_path: Path) -> None:
+    lines = [f"{number % 40}.5,{number},{number % 2}" for number in range(100)]
+    lines[50] = "n.a. (broken),50,0"
+    (tmp_path / "t.csv").write_text("\n".join(["height,b,kind", *lines]) + "\n")
+    line = next(line for line in outlined(tmp_path).lines if line.startswith("height"))
+    assert "not a number: 'n.a. (broken)'" in line
 
 
 def test_whole_labels_that_hardly_repeat_are_a_quantity(tmp_path: Path) -> None:
@@ -377,6 +394,7 @@ def test_a_folder_of_arrays_is_read_piece_by_piece(tmp_path: Path) -> None:
         ({"x_train": np.zeros((9, 2))}, "y_train.npy does not exist"),
         ({"x_train": np.zeros((9, 2)), "y_train": np.arange(8)}, "x_train.npy has 9 samples and y_train.npy 8"),
         ({"x_train": np.full((9, 2), np.nan), "y_train": np.arange(9) % 2}, "x holds numbers that are NaN or infinite"),
+        ({"x_train": np.full((9, 2), np.inf), "y_train": np.arange(9) % 2}, "x holds numbers that are NaN or infinite"),
         ({"x_train": np.zeros((0, 2)), "y_train": np.arange(0)}, "x_train.npy is empty"),
         ({"x_train": np.asfortranarray(np.eye(9)), "y_train": np.arange(9) % 2}, "in Fortran's order"),
         (
