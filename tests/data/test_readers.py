@@ -352,15 +352,15 @@ def long_label(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "path", "message"),
     [
-        (damaged_arrow(b"zqzq", b"\xff\xfe\xff\xff"), "t.arrow", "t.arrow is no whole table"),
-        (damaged_arrow(b"noyesoh", b"\xff\xfe\xffesoh"), "t.arrow", "t.arrow is no whole table"),
+        (damaged_arrow(b"zqzq", b"\xff\xfe\xff\xff"), "t.arrow", "t.arrow cannot be read as a table"),
+        (damaged_arrow(b"noyesoh", b"\xff\xfe\xffesoh"), "t.arrow", "t.arrow cannot be read as a table"),
         # the ends of the labels' texts, of which one now lies before its beginning
-        (damaged_arrow(b"\2\0\0\0\5\0\0\0", b"\2\0\0\x80\5\0\0\0"), "t.arrow", "t.arrow is no whole table"),
-        (damaged_arrow(b"\x40\0\0\0", b"\x80\0\0\0"), "t.arrow", "t.arrow is no whole table"),
+        (damaged_arrow(b"\2\0\0\0\5\0\0\0", b"\2\0\0\x80\5\0\0\0"), "t.arrow", "t.arrow cannot be read as a table"),
+        (damaged_arrow(b"\x40\0\0\0", b"\x80\0\0\0"), "t.arrow", "t.arrow cannot be read as a table"),
         (long_label, "t.csv", "a label has 10000 characters, and 1000 are allowed"),
-        (truncated, "t.parquet", "t.parquet is no whole table"),
+        (truncated, "t.parquet", "t.parquet cannot be read as a table"),
         (counted, "t.csv", "column id only counts the rows: leave it out, data > from > leave_out: ['id']"),
-        (late_text, "t.csv", "t.csv is no whole table"),
+        (late_text, "t.csv", "t.csv cannot be read as a table"),
         (lambda folder: (folder / "t.csv").touch(), "t.csv", "t.csv is empty"),
         (lambda folder: (folder / "t.csv").write_text("a,y\n"), "t.csv", "t.csv has no samples"),
         (lambda folder: (folder / "t.pkl").touch(), "t.pkl", "is a pickle, which may run code"),

@@ -370,7 +370,7 @@ def _errors(file: Path) -> Iterator[None]:
         raise
     except (ValueError, arrow().ArrowException) as error:  # pyarrow raises either for invalid data
         cure = next((cure for words, cure in _CURES.items() if words in str(error)), "correct it, or write it again")
-        raise DataError(f"{file.name} is no whole table ({one_line(error)[:300]}): {cure}") from error
+        raise DataError(f"{file.name} cannot be read as a table ({one_line(error)[:300]}): {cure}") from error
     except OSError as error:
         if error.errno is None:  # pyarrow reports damage in this way
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
