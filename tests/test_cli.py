@@ -4,18 +4,21 @@ import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from tests.places import DOCS
+from tests.places import DOCS, EXAMPLES
 from vcdl import __version__, errors
 from vcdl.cli import COMMANDS, exit_code_of, vcdl
 from vcdl.errors import ExitCode, VcdlError
+from vcdl.job import load_job
 
 DOCUMENT = (DOCS / "commands.md").read_text(encoding="utf-8")
 HEAVY = ("keras", "tensorflow", "numpy", "matplotlib", "pydantic", "yaml", "rich", "h5py")
@@ -44,6 +47,24 @@ def test_every_command_shows_a_worked_example(name: str) -> None:
     result = CliRunner().invoke(vcdl, [name, "--help"])
     assert result.exit_code == 0
     assert re.search(rf"Examples:\n  +vcdl {name}\b", result.output)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_have_options_and_settings_that_exist(name: str) -> None:
+    output = CliRunner().invoke(vcdl, [name, "--help"]).output
+    for example in re.findall(rf"^ +(vcdl {name}\b.*)", output.partition("Examples:")[2], re.MULTILINE):
+        words = shlex.split(re.split(r"  +| [|>] ", example)[0])
+        command: click.Command = vcdl
+        context = click.Context(command)
+        for word in words[1:]:
+            if isinstance(command, click.Group) and (found := command.get_command(context, word)):
+                command = found
+        if isinstance(command, click.Group) and len(words) > 2:  # `vcdl pool JOB.yaml`: the first word is left out
+            command = command.commands["run" if name == "pool" else "show"]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= known, example
+        given = [value for option, value in pairwise(words) if option in ("--over", "--set")]
+        load_job(EXAMPLES / "digits.yaml", [re.split(r"\.\.|,", value)[0] for value in given])
 
 
 @pytest.mark.process

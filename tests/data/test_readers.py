@@ -282,6 +282,23 @@ def test_text_that_hardly_repeats_is_no_label(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("a,kind\n1,süß\n2,sauer\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"invalid UTF8 data.*: save it as UTF-8$"):
         outlined(tmp_path)
+    (tmp_path / "t.csv").write_bytes("Größe,kind\n1,sour\n2,sweet\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"can't decode.*: save it as UTF-8$"):
+        outlined(tmp_path)
+
+
+def test_a_table_without_rows_says_so(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,kind\n")
+    with pytest.raises(DataError, match="has no rows below its header"):
+        outlined(tmp_path)
+
+
+def test_text_in_a_column_of_numbers_is_shown(tmp_path: Path) -> None:
+    lines = [f"{number % 40}.5,{number},{number % 2}" for number in range(100)]
+    lines[50] = "n.a. (broken),50,0"
+    (tmp_path / "t.csv").write_text("\n".join(["height,b,kind", *lines]) + "\n")
+    line = next(line for line in outlined(tmp_path).lines if line.startswith("height"))
+    assert "not a number: 'n.a. (broken)'" in line
 
 
 def test_whole_labels_that_hardly_repeat_are_a_quantity(tmp_path: Path) -> None:
@@ -335,15 +352,15 @@ def long_label(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "path", "message"),
     [
-        (damaged_arrow(b"zqzq", b"\xff\xfe\xff\xff"), "t.arrow", "t.arrow is no whole table"),
-        (damaged_arrow(b"noyesoh", b"\xff\xfe\xffesoh"), "t.arrow", "t.arrow is no whole table"),
+        (damaged_arrow(b"zqzq", b"\xff\xfe\xff\xff"), "t.arrow", "t.arrow cannot be read as a table"),
+        (damaged_arrow(b"noyesoh", b"\xff\xfe\xffesoh"), "t.arrow", "t.arrow cannot be read as a table"),
         # the ends of the labels' texts, of which one now lies before its beginning
-        (damaged_arrow(b"\2\0\0\0\5\0\0\0", b"\2\0\0\x80\5\0\0\0"), "t.arrow", "t.arrow is no whole table"),
-        (damaged_arrow(b"\x40\0\0\0", b"\x80\0\0\0"), "t.arrow", "t.arrow is no whole table"),
+        (damaged_arrow(b"\2\0\0\0\5\0\0\0", b"\2\0\0\x80\5\0\0\0"), "t.arrow", "t.arrow cannot be read as a table"),
+        (damaged_arrow(b"\x40\0\0\0", b"\x80\0\0\0"), "t.arrow", "t.arrow cannot be read as a table"),
         (long_label, "t.csv", "a label has 10000 characters, and 1000 are allowed"),
-        (truncated, "t.parquet", "t.parquet is no whole table"),
+        (truncated, "t.parquet", "t.parquet cannot be read as a table"),
         (counted, "t.csv", "column id only counts the rows: leave it out, data > from > leave_out: ['id']"),
-        (late_text, "t.csv", "t.csv is no whole table"),
+        (late_text, "t.csv", "t.csv cannot be read as a table"),
         (lambda folder: (folder / "t.csv").touch(), "t.csv", "t.csv is empty"),
         (lambda folder: (folder / "t.csv").write_text("a,y\n"), "t.csv", "t.csv has no samples"),
         (lambda folder: (folder / "t.pkl").touch(), "t.pkl", "is a pickle, which may run code"),
@@ -377,6 +394,7 @@ def test_a_folder_of_arrays_is_read_piece_by_piece(tmp_path: Path) -> None:
         ({"x_train": np.zeros((9, 2))}, "y_train.npy does not exist"),
         ({"x_train": np.zeros((9, 2)), "y_train": np.arange(8)}, "x_train.npy has 9 samples and y_train.npy 8"),
         ({"x_train": np.full((9, 2), np.nan), "y_train": np.arange(9) % 2}, "x holds numbers that are NaN or infinite"),
+        ({"x_train": np.full((9, 2), np.inf), "y_train": np.arange(9) % 2}, "x holds numbers that are NaN or infinite"),
         ({"x_train": np.zeros((0, 2)), "y_train": np.arange(0)}, "x_train.npy is empty"),
         ({"x_train": np.asfortranarray(np.eye(9)), "y_train": np.arange(9) % 2}, "in Fortran's order"),
         (

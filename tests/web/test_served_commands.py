@@ -71,6 +71,7 @@ def test_commands_are_the_same_at_a_service(
         for asked in (("status", "one"), ("compare", "one", "two"), ("profile", "paused")):
             assert said_there(*asked)[0] == 0
             assert said(*asked) == said_there(*asked)
+        assert said("status", "none")[0] == said_there("status", "none")[0] == 6
         new = str(tmp_path / "job.yaml")
         for words in ((new, "one", "--set", "stop.epochs=9"), (new, "one", "--deadline", "1s")):
             assert said("plan", *words)[:2] == said_there("plan", *words)[:2]

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from vcdl.commands._options import PATH, job_file_argument, out_option, set_option, summary_option
-from vcdl.errors import ExitCode, GridError, for_shell
+from vcdl.errors import ExitCode, for_shell
 
 _LOOK_EVERY_S = 10.0
 """Seconds between two looks at the queue, because its commands burden a cluster's scheduler."""
@@ -51,7 +51,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
     import time
 
     from vcdl.errors.backoff import Attempts
-    from vcdl.pool.mailboxes import PoolFolder
+    from vcdl.pool.mailboxes import PoolFolder, no_pool
     from vcdl.pool.queues import QUEUES, queue_name
 
     queue, name, attempts = QUEUES[queue_kind], queue_name(folder), Attempts()
@@ -68,9 +68,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
         while True:
             driver = PoolFolder.of(folder).read_driver()
             if driver is None:
-                raise GridError(
-                    f"no pool was started in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` starts one"
-                )
+                raise no_pool(folder)
             if driver.state == "ended":
                 click.echo("the job is over")
                 return ExitCode.OK
@@ -99,7 +97,8 @@ def run_command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as
     """Run a job whose subtasks are trained by pilots; `vcdl pool JOB.yaml` is short for it."""
     from vcdl.commands.run import run
 
-    click.echo("pilots join by `vcdl worker RUN` on machines that have the run's folder RUN", err=True)
+    run_folder = "RUN" if out is None else for_shell(out)
+    click.echo(f"pilots join by `vcdl worker {run_folder}` on machines that have the run's folder", err=True)
     return run(job_file, out, overrides, as_json, "pool")
 
 

@@ -84,8 +84,8 @@ def serve(order: ServiceOrder) -> ExitCode:
     name = f"[{order.address}]" if ":" in order.address else order.address
     url = f"http://{name}:{listener.getsockname()[1]}{order.base}/login?code={service.code}"
     # Do not print the code for a daemon: it logs in whoever reads it as the owner, and a daemon's log may be read.
-    told = url.partition("?")[0] if order.tokens_only else url
-    click.echo(f"the runs below {display_path(order.runs)} are at\n\n  {told}\n")
+    told, logs_in = (url.partition("?")[0], "") if order.tokens_only else (url, ", which logs you in")
+    click.echo(f"the runs below {display_path(order.runs)} are shown at this address{logs_in}:\n\n  {told}\n")
     if order.job is not None:  # use a file, because other users can see a browser's arguments
         page = service_folder(service.catalogue.runs) / "open.html"
         then = quote(f"/jobs/{quote(order.job)}" if order.job else "/", safe="")

@@ -73,6 +73,7 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
         VcdlError: The job cannot be simulated.
     """
     from vcdl.journal.observer import RunObserver
+    from vcdl.report.outcome import end_reason
     from vcdl.report.wording import duration, plural
     from vcdl.run.finding import display_path
     from vcdl.run.folder import RunFolder
@@ -90,8 +91,8 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
     else:
         took = duration(time.monotonic() - begun_s)
         click.echo(
-            f"ended ({report.stop_reason}) after {plural(report.epochs, 'epoch')} and {duration(report.wall_s)} of "
-            f"virtual time; simulated in {took}, without training"
+            f"finished after {plural(report.epochs, 'epoch')} and {duration(report.wall_s)} of virtual time: "
+            f"{end_reason(report.stop_reason, job.monitor.name)}; simulated in {took}, without training"
         )
         say([*report.lines(), f"{'results':<20} {display_path(folder.path)}"])
     return ExitCode.RUN_FAILED if report.is_given_up else ExitCode.OK
@@ -138,13 +139,11 @@ def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json:
 
 
 def _results(report: "Report", real_s: float) -> list[str]:
-    from vcdl.report.progress import final_words
-    from vcdl.report.wording import duration, plural
+    from vcdl.report.outcome import outcome_lines
+    from vcdl.report.wording import duration
 
-    ended = f"ended ({report.stop.reason})" if report.stop else "ended"
-    epochs = plural(len(report.epochs), "epoch")
-    lines = [f"{ended} after {epochs} and {duration(report.wall_s)} of virtual time; simulated in {duration(real_s)}"]
-    return [*lines, *(f"{split:<20} {words}" for split, words in final_words(report))]
+    first, *rest = outcome_lines(report, "virtual time")
+    return [f"{first}; simulated in {duration(real_s)}", *rest]
 
 
 @click.command("simulate", epilog=_EXAMPLES)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\b
 Examples:
-  vcdl sweep job.yaml --over training.lr=1e-4..1e-1
-  vcdl sweep job.yaml --trials 40 --over training.batch_size=16,32,64 --over update.alpha=0.5..0.99
-  optuna-dashboard sqlite:///runs/NAME-sweep/sweep.db
+  vcdl sweep job.yaml --over training.learning_rate=1e-4..1e-1
+  vcdl sweep job.yaml --trials 40 --over training.batch_size=16,32,64 --over update.staleness_damping=0.05..0.5
+  optuna-dashboard sqlite:///runs/NAME-sweep/sweep.db       its trials in a browser (pip install optuna-dashboard)
 
 Ctrl-C pauses it; the same command continues."""
 _LOOK_S = 0.5
@@ -134,7 +134,9 @@ def sweep(
             load_if_exists=True,
         )
         _take_up(study)
-        click.echo(f"watch it: optuna-dashboard sqlite:///{display_path(folder / 'sweep.db')}")
+        click.echo(
+            f"watch it: pip install optuna-dashboard; optuna-dashboard sqlite:///{display_path(folder / 'sweep.db')}"
+        )
         # Failed trials do not count, so that a resumed sweep still makes as many as requested.
         while len(_ended_trials(study)) < trials:
             trial = study.ask()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._options import FOLDER, PATH, pack_options, seconds
-from vcdl.errors import ExitCode, GridError, RunFolderError, VcdlError, file_cure, for_shell
+from vcdl.errors import ExitCode, GridError, RunFolderError, VcdlError, file_cure
 
 if TYPE_CHECKING:
     from vcdl.pool.pilot import Pilot
@@ -63,7 +63,7 @@ def worker(order: PilotOrder) -> ExitCode:
     """
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler)  # nothing is to be handed in yet: exit code 130, as later
-    from vcdl.pool.mailboxes import PoolFolder
+    from vcdl.pool.mailboxes import PoolFolder, no_pool
     from vcdl.pool.messages import KEY_HEADER, mark_of
     from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker
@@ -90,7 +90,7 @@ def worker(order: PilotOrder) -> ExitCode:
     except OSError as error:
         raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
     if driver is None:
-        raise GridError(f"no pool was started in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` starts one")
+        raise no_pool(folder)
     # Refuse code unless the owner of this machine allows it: anybody who can write to a shared folder could start code.
     if driver.brings_code and not order.allow_code:
         raise GridError(

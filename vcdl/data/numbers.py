@@ -72,6 +72,7 @@ class NumbersSoFar:
             for rows in _chunks(block, width):
                 self._join(rows if squares_fit else rows.astype(np.float64))
 
+    @np.errstate(invalid="ignore")  # infinite numbers are refused once all are measured, with their place
     def _join(self, rows: Array) -> None:
         """Add the moments of some rows to the sums so far.
 

@@ -227,8 +227,8 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
             f"{path}: {error.strerror or error}; free some space (`vcdl resume` continues a run that has ended)"
         )
     return RunFolderError(
-        f"{path}: {error.strerror or error}; {file_cure(error)} (or choose another folder with --out), then continue "
-        "with `vcdl resume`"
+        f"{path}: {error.strerror or error}; {file_cure(error)}, or choose another folder (`vcdl resume` continues a "
+        "run that has started)"
     )
 
 

@@ -34,6 +34,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vcdl.errors import GridError, for_shell
 from vcdl.files.atomic import atomic_write
 from vcdl.files.below import Below
 from vcdl.files.shared import NotRegular, discard, held, regular
@@ -262,6 +263,14 @@ class PoolFolder:
         """Remove a pilot's mailbox, so that it can no longer deliver results; ignore errors."""
         with suppress(OSError), held(self.path, "desks") as mailboxes:
             discard(mailboxes / pilot)
+
+
+def no_pool(folder: Path) -> GridError:
+    """Return the error that no driver has announced itself in a run's folder, or has not finished preparing the run."""
+    return GridError(
+        f"no pool was started in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` starts one, and takes pilots "
+        "once it prints `starting the workers`"
+    )
 
 
 def _names_now(folder: Path) -> list[str]:

@@ -361,5 +361,7 @@ class ServiceClient:
             wait = error.headers.get("Retry-After", "")
             return ServiceIsBusy(words, float(wait) if wait.isascii() and wait.isdigit() else 0.0)
         if error.code in (401, 403, 404):
-            return ServiceRefuses(words)
+            refused = ServiceRefuses(words)
+            refused.exit_code = kind.exit_code  # a command ends as it would at the service
+            return refused
         return kind(words)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.data.readers.arrow_columns import arrow, as_number, counts_up, is_date
-from vcdl.data.readers.table_file import NoHeaderError, open_table, table_files, twice_cure
+from vcdl.data.readers.table_file import NUMBER, NoHeaderError, open_table, table_files, twice_cure
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 
@@ -105,6 +105,11 @@ class ColumnFacts:
         several = len(self.values)
         return self.has_more or several > _MOST_CLASSES or several > max(_FEW_CLASSES, self.rows // 10)
 
+    def _odd_text(self) -> str:
+        """Name the first value that is no number, if nearly all are: it alone makes the column text."""
+        odd = [value for value in self.values if not NUMBER.fullmatch(value)]
+        return f"; not a number: {odd[0][:40]!r}" if 0 < len(odd) * _FEW_CLASSES <= len(self.values) else ""
+
     def line(self, role: str) -> str:
         """Describe the column in one line: kind, range or most common values, and missing values.
 
@@ -116,7 +121,7 @@ class ColumnFacts:
         else:
             several = f"{len(self.values)}{'+' if self.has_more else ''} values: "
             common = ", ".join(f"{value} ({count})" for value, count in self.values.most_common(_SHOWN))
-            held = f"{self.kind}{', ' + several + common if self.values else ''}"
+            held = f"{self.kind}{', ' + several + common if self.values else ''}{self._odd_text()}"
         gaps = f", {self.missing} missing" if self.missing else ""
         return f"{self.name}: {held}{gaps}{f' → {role}' if role else ''}"
 
@@ -129,7 +134,7 @@ def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
         header: Whether the first line of a text file names the columns.
 
     Raises:
-        DataError: The table is invalid, or its files have different columns.
+        DataError: The table is invalid or has no rows, or its files have different columns.
         FileUnavailable: It cannot be read now.
     """
     columns: list[ColumnFacts] = []
@@ -151,6 +156,8 @@ def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
             for batch in table.batches(list(types), types):
                 for column in columns:
                     column.add(batch.column(column.name))
+    if not columns[0].rows:
+        raise DataError(f"{path.name} has no rows below its header: write it again")
     return columns
 
 

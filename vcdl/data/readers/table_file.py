@@ -24,12 +24,13 @@ _FIRST_BYTES = 2**16
 """Bytes of a text file from which its delimiter and decimal point are guessed."""
 UNKNOWN = ("?", " ?")
 """Marks of missing values in the data sets of the UCI repository, which pyarrow does not recognise unless asked."""
-_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
+NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _CURES = {
     "invalid UTF8": "save it as UTF-8",
+    "codec can't decode": "save it as UTF-8",
     "columns, got": "give each line as many fields as the first, no comma at its end, and quote text with commas",
 }
-"""Words in a message of pyarrow, each with the advice for the user."""
+"""Words in a message of pyarrow or Python, each with the advice for the user."""
 _WITH_COMMA, _WITH_POINT = (
     re.compile(rf'(?:^|;)"?[+-]?\d+{mark}\d+"?(?=;|\r?$)', re.MULTILINE) for mark in (",", r"\.")
 )
@@ -283,7 +284,7 @@ def _are_values(names: Sequence[str]) -> bool:
     Rising integers next to words are names, such as years. If all values are integers, only consecutive ones are names,
     which pandas gives to columns without a name.
     """
-    numbers = [float(name.replace(",", ".")) for name in names if _NUMBER.fullmatch(name.strip())]
+    numbers = [float(name.replace(",", ".")) for name in names if NUMBER.fullmatch(name.strip())]
     rises = all(number.is_integer() for number in numbers) and all(map(operator.lt, numbers, numbers[1:]))
     return not rises or (len(numbers) == len(names) and numbers[-1] - numbers[0] != len(numbers) - 1)
 
@@ -314,7 +315,7 @@ def _errors(file: Path) -> Iterator[None]:
         raise
     except (ValueError, arrow().ArrowException) as error:  # pyarrow raises either for invalid data
         cure = next((cure for words, cure in _CURES.items() if words in str(error)), "correct it, or write it again")
-        raise DataError(f"{file.name} is no whole table ({one_line(error)[:300]}): {cure}") from error
+        raise DataError(f"{file.name} cannot be read as a table ({one_line(error)[:300]}): {cure}") from error
     except OSError as error:
         if error.errno is None:  # pyarrow reports damage in this way
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
