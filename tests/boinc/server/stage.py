@@ -76,7 +76,7 @@ def _make_vcdl(machine: Machine) -> None:
     packages = ("python3-venv", "python3-dev", "libmariadb-dev", "pkg-config", "gcc", "libc6-dev")
     _install_packages(machine, *packages)
     machine.run("python3", "-m", "venv", "/opt/vcdl")
-    put_vcdl(machine, wheel(STAGE / "wheel"), "[cpu,server,web,plot]")
+    put_vcdl(machine, wheel(STAGE / "wheel"), "[cpu,digits,server,web,plot]")
 
 
 def _server_packages() -> list[str]:

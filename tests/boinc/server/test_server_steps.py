@@ -8,7 +8,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.store_servers import needs
-from vcdl.boinc.server import machine_steps, project_steps, texts, upgrade
+from vcdl.boinc.server import machine_steps, project_steps, system, texts, upgrade
 from vcdl.boinc.server.settings import ServerSettings
 from vcdl.boinc.server.steps import ServerStep, always, carry_out
 from vcdl.boinc.server.upgrade import link_packages
@@ -158,6 +158,25 @@ def test_an_upgrade_that_does_not_come_up_is_taken_back_once_it_has_switched(
     with pytest.raises(ServerError, match="undone.*not content" if switches else "^the doctor is not content"):
         list(upgrade.upgrade(SETTINGS, "x.whl", None))
     assert now[0].python == SETTINGS.python
+
+
+def test_an_upgrade_that_cannot_reuse_packages_installs_all_extras_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another disk, or with another Python: without the extras, jobs of `digits` and pictures would fail."""
+    installed: list[str] = []
+
+    def run(*words: object) -> None:
+        (tmp_path / "new").mkdir(exist_ok=True)
+        installed.extend(str(word) for word in words if str(word).startswith("vcdl.whl"))
+
+    monkeypatch.setattr(upgrade, "_folder", lambda _: tmp_path / "new")
+    monkeypatch.setattr(upgrade, "link_packages", lambda *_: False)
+    monkeypatch.setattr(upgrade, "installed_extras", lambda: ["cpu", "digits", "plot"])
+    monkeypatch.setattr(system, "run", run)
+    (step, *_) = upgrade.upgrade_steps(SETTINGS, "vcdl.whl", None)
+    list(carry_out([step]))
+    assert installed == ["vcdl.whl[cpu,digits,plot,server]"]
 
 
 @pytest.mark.process

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vcdl.boinc.project import files
@@ -23,6 +22,7 @@ from vcdl.boinc.server.settings import ServerSettings, load_installed
 from vcdl.boinc.server.steps import ServerStep, always, carry_out, file_step
 from vcdl.errors import ServerError
 from vcdl.files.children import python_command
+from vcdl.files.extras import installed_extras
 
 BEFORE = WORK / "before-upgrade"
 """The place of the backup that an upgrade makes first."""
@@ -153,15 +153,8 @@ def link_packages(before: Path, folder: Path) -> bool:
 
 
 def _extras() -> list[str]:
-    """Return the installed extras of this VCDL that a server needs."""
-    found = ["server"]
-    for extra, package in (("cpu", "tensorflow-cpu"), ("gpu", "tensorflow"), ("web", "fastapi"), ("data", "pyarrow")):
-        try:
-            version(package)
-        except PackageNotFoundError:
-            continue
-        found.append(extra)
-    return found
+    """Return the extras to install: those that this VCDL has, as pip may have no packages to reuse, and `server`."""
+    return sorted({"server", *installed_extras()})
 
 
 def _check_jobs(new: ServerSettings) -> None:
