@@ -14,9 +14,11 @@ SMALL_FLEET = 10
 """Slots that are assumed for a fleet of unknown size: a BOINC project, a pool, or a plan (docs/decisions/101)."""
 ENOUGH_ROUNDS = 8
 """Rounds of uploads for each slot from which on more rounds gain little (docs/decisions/101)."""
-_MOST_SHARDS = 200
-"""Most shards chosen for many slots: each is a subtask more in every epoch, with a start and two transfers of the
-weights. 400 gained nothing on ten slots (docs/decisions/101)."""
+_SHARDS_FOR_SLOT = 10
+_MOST_SHARDS = 200, 400
+"""Most shards chosen: _SHARDS_FOR_SLOT for each slot, within these bounds. Each is a subtask more in every epoch, with a
+start and two transfers of the weights. 400 gained nothing on ten slots and a point on forty; more slots were not
+measured (docs/decisions/101)."""
 _FEWEST_BATCHES = 2
 """Least batches of a shard where shards are chosen for many slots, so that a subtask has some steps."""
 # Shards of 64 samples learned less on eleven small problems. With 16 a first job on two workers took up to half as long
@@ -83,7 +85,8 @@ def fit_to_slots(
     # 147).
     if slots <= _FEW_SLOTS:
         few = min(few, max(samples // _LONG_SHARD_SAMPLES, _SHARDS_A_SLOT * slots))
-    return data.model_copy(update={"shards": max(few, min(wanted, finest, _MOST_SHARDS))}), training
+    most = min(max(_SHARDS_FOR_SLOT * slots, _MOST_SHARDS[0]), _MOST_SHARDS[1])
+    return data.model_copy(update={"shards": max(few, min(wanted, finest, most))}), training
 
 
 def enough_shards(epochs: int, slots: int) -> int:
