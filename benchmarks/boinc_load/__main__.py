@@ -76,7 +76,10 @@ def _remove(folder: RunFolder) -> None:
             click.echo(f"{folder.path} stays: its work was not taken back yet; is vcdl_work_generator down?", err=True)
             return
         time.sleep(0.5)
-    shutil.rmtree(folder.path)
+    # A daemon that has begun a step before the pause may still write a snapshot while the folder is removed.
+    while folder.path.exists() and time.monotonic() < give_up_s:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        time.sleep(0.5)
 
 
 def _submitted(project: BoincProject, load: Load, update_bytes: int) -> RunFolder:

@@ -16,8 +16,8 @@ ENOUGH_ROUNDS = 8
 """Rounds of uploads for each slot from which on more rounds gain little (docs/decisions/101)."""
 _SHARDS_FOR_SLOT = 10
 _MOST_SHARDS = 200, 400
-"""Most shards chosen: _SHARDS_FOR_SLOT for each slot, within these bounds. Each is a subtask more in every epoch, with a
-start and two transfers of the weights. 400 gained nothing on ten slots and a point on forty; more slots were not
+"""Most shards chosen: _SHARDS_FOR_SLOT for each slot, within these bounds. Each shard is a subtask more in every epoch,
+with a start and two transfers of the weights. 400 gained nothing on ten slots and a point on forty; more slots were not
 measured (docs/decisions/101)."""
 _FEWEST_BATCHES = 2
 """Least batches of a shard where shards are chosen for many slots, so that a subtask has some steps."""
