@@ -344,6 +344,10 @@ def damaged_arrow(old: bytes, new: bytes) -> Callable[[Path], None]:
     return write
 
 
+def infinite(folder: Path) -> None:
+    (folder / "t.csv").write_text("height,width,y\n" + "1.5,2.5,0\n" * 20 + "1.5,inf,1\n")
+
+
 def long_label(folder: Path) -> None:
     lines = [f"{number % 7},{number % 2}" for number in range(1000)]
     (folder / "t.csv").write_text("\n".join(["a,y", *lines, "3," + "x" * 10_000]) + "\n")
@@ -361,6 +365,11 @@ def long_label(folder: Path) -> None:
         (truncated, "t.parquet", "t.parquet cannot be read as a table"),
         (counted, "t.csv", "column id only counts the rows: leave it out, data > from > leave_out: ['id']"),
         (late_text, "t.csv", "t.csv cannot be read as a table"),
+        (
+            infinite,
+            "t.csv",
+            "column width holds infinite numbers: write others, or leave it out, data > from > leave_out",
+        ),
         (lambda folder: (folder / "t.csv").touch(), "t.csv", "t.csv is empty"),
         (lambda folder: (folder / "t.csv").write_text("a,y\n"), "t.csv", "t.csv has no samples"),
         (lambda folder: (folder / "t.pkl").touch(), "t.pkl", "is a pickle, which may run code"),

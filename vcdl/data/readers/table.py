@@ -327,6 +327,11 @@ class _Columns:
             # A column of null alone arrives as objects.
             numbers = numbers.astype(np.float64)
             numbers[np.isnan(numbers)] = filled
+        if numbers.dtype.kind == "f" and np.isinf(numbers).any():  # NaN may be missing values, which are handled later
+            raise DataError(
+                f"{self._name}: column {_display_name(column)} holds infinite numbers: write others, or leave it out, "
+                f"data > from > leave_out: [{column!r}]"
+            )
         return numbers.astype(np.uint8) if numbers.dtype.kind == "b" else numbers
 
     def _labels(self, batch: Any) -> Array | None:
