@@ -52,16 +52,16 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         f"model  {parameters} parameters, takes {takes}, ends in {gives}; its loss fits the labels, and "
         f"{checked.optimizer} trains it"
     )
-    click.echo(f"rate   {_rate_words(checked.peak_rate, checked.rate_trials)}")
-    click.echo(f"trust  {_trust_words(checked.trust)}")
-    click.echo(f"memory about {size(checked.memory_bytes)} for vcdl run on this machine")
     say(f"pace   {_pace_words(pace)}" for pace in checked.paces)
+    click.echo(f"rate   {_rate_words(checked.peak_rate, checked.rate_trials)}")
+    click.echo(f"memory about {size(checked.memory_bytes)} for vcdl run on this machine")
+    click.echo(f"trust  {_trust_words(checked.trust)}")
     if checked.kept_bytes:
         click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     elif checked.rollback_bytes:
         click.echo(
-            f"disk   a job for strangers keeps about {size(checked.rollback_bytes)} of uploads and weights: "
-            "those of three epochs, for a rollback; more until an epoch ends well"
+            f"disk   about {size(checked.rollback_bytes)} if strangers train it: the uploads and weights of three "
+            "epochs, for a rollback; more until an epoch ends well"
         )
     return say(f"note   {note}" for note in checked.notes)
 
@@ -69,16 +69,16 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
 def _pace_words(pace: "Pace") -> str:
     from vcdl.report.wording import group_digits, plural
 
-    words = f"{pace.slots} at a time: {plural(pace.shards, 'shard')}, {group_digits(pace.rounds)} rounds of uploads"
+    words = f"{plural(pace.slots, 'subtask')} at a time"
     if pace.slots == 1:
         nearly = "nearly " if pace.shards == 1 else ""  # two epochs of a rolling job may be open at once
-        return f"{words}; that is {nearly}serial training"
+        return f"{words}: {nearly}the same as training on one machine"
     usual, most = pace.lost_points
     cures = " and ".join(f"{key}: {value}" for key, value in pace.cures.items())
     return (
-        f"{words}, {plural(pace.staleness, 'version')} late; expect {usual:.1f} points of accuracy, or of explained "
-        f"variance, less than serial training, and at most {most:.1f} in nine of ten jobs"
-        + (f"; {cures} would cure it" if cures else "")
+        f"{words}, {group_digits(pace.rounds)} in each slot: expect {usual:.1f} points of accuracy, or of explained "
+        f"variance, less than on one machine, and at most {most:.1f} in nine of ten jobs"
+        + (f"; to lose less, set {cures}" if cures else "")
     )
 
 
@@ -86,12 +86,12 @@ def _rate_words(peak: float, trials: Sequence[int] | None) -> str:
     if trials is None:
         return f"{peak:.3g}, as the job file says"
     if not trials:
-        return f"{peak:.3g}, raised up to 3 times in a short job; a trial of higher rates does not fit this job"
+        return f"{peak:.3g}, or up to 3 times as much in a short job; trying higher rates would take too much of this one"
     steps = " to ".join(str(length) for length in sorted({trials[0], trials[-1]}))
     return (
-        f"{peak:.3g}, raised up to 16 times in a short job: five rates are tried for {steps} steps "
-        "before the first subtask, and `vcdl status` says what they gave. If it says that nothing was learned, name "
-        "`training > learning_rate`: such jobs ended up to 10 points lower"
+        f"{peak:.3g}, or up to 16 times as much in a short job: five rates are first tried for {steps} steps, and "
+        "`vcdl status` shows the result. If it says that nothing was learned, set training > learning_rate: such jobs "
+        "ended up to 10 points lower"
     )
 
 
@@ -101,7 +101,7 @@ def _trust_words(trust: Mapping[str, str]) -> str:
         return f"{words[0]}, as the job file says"
     commands = {word: [f"vcdl {command}" for command in trust if trust[command] == word] for word in words}
     each = ", ".join(f"{word} for {' and '.join(commands[word])}" for word in words)
-    return f"{each}: the job file leaves it to the command (trust: auto)"
+    return f"{each}; the key trust of the job file can choose one for all"
 
 
 @click.command("check", epilog=_EXAMPLES)
