@@ -86,7 +86,9 @@ def _rate_words(peak: float, trials: Sequence[int] | None) -> str:
     if trials is None:
         return f"{peak:.3g}, as the job file says"
     if not trials:
-        return f"{peak:.3g}, or up to 3 times as much in a short job; trying higher rates would take too much of this one"
+        return (
+            f"{peak:.3g}, or up to 3 times as much in a short job; trying higher rates would take too much of this one"
+        )
     steps = " to ".join(str(length) for length in sorted({trials[0], trials[-1]}))
     return (
         f"{peak:.3g}, or up to 16 times as much in a short job: five rates are first tried for {steps} steps, and "

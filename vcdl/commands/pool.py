@@ -97,8 +97,8 @@ def run_command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as
     """Run a job whose subtasks are trained by pilots; `vcdl pool JOB.yaml` is short for it."""
     from vcdl.commands.run import run
 
-    run_folder = "RUN" if out is None else for_shell(out)
-    click.echo(f"pilots join by `vcdl worker {run_folder}` on machines that have the run's folder", err=True)
+    run_folder = Path("RUN") if out is None else out
+    click.echo(f"pilots join by `vcdl worker {for_shell(run_folder)}` on machines that have the run's folder", err=True)
     return run(job_file, out, overrides, as_json, "pool")
 
 
