@@ -112,7 +112,7 @@ def folder_for(name: str, out: Path | None) -> RunFolder:
         return folder
     if folder.job_file.is_file() and not is_finished(folder):
         raise unfinished_error(out)
-    raise RunFolderError(f"{out} is not empty: choose another folder with --out")
+    raise RunFolderError(f"{out} is not empty: choose another folder (--out, or out= in Python)")
 
 
 def unfinished_error(path: Path) -> RunFolderError:

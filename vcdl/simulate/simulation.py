@@ -127,7 +127,7 @@ def _create_run(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
 def _check_room(folder: RunFolder) -> None:
     """Raise RunFolderError if no simulation may start in a folder."""
     if not _may_begin_in(folder):
-        raise RunFolderError(f"{folder.path} is not empty: choose another folder with --out")
+        raise RunFolderError(f"{folder.path} is not empty: choose another folder (--out, or out= in Python)")
 
 
 def _make_room(folder: RunFolder) -> None:
@@ -137,7 +137,7 @@ def _make_room(folder: RunFolder) -> None:
         RunFolderError: The run has finished since `_check_room`.
     """
     if is_finished(folder):
-        raise RunFolderError(f"{folder.path} holds a finished run: choose another folder with --out")
+        raise RunFolderError(f"{folder.path} holds a finished run: choose another folder (--out, or out= in Python)")
     for entry in folder.path.iterdir():
         if entry.name not in _KEPT:
             if entry.is_dir():
