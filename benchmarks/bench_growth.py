@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +42,8 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.journal import Journal
 from vcdl.loop.coordinator import CloseEpoch, Coordinator, Create, Evaluate
-from vcdl.loop.grid import Grid
 from vcdl.loop.plan import Plan
 from vcdl.run.folder import RunFolder
-from vcdl.run.staging import Staged
 from vcdl.trust.job_trust import TrustPlan
 from vcdl.wire.workunit import WorkunitName
 
@@ -208,25 +206,6 @@ def _round(count: int, updates: int) -> dict[str, float]:
         kept = len(list(disk.folder.snapshots.iterdir()))
         server.close()
         return {"µs an update": 1e6 * took_s / min(updates, count), "snapshots": kept}
-
-
-class NoGrid(Grid):
-    """A grid that nothing is asked of."""
-
-    def submit(self, staged: Sequence[Staged]) -> None:
-        raise NotImplementedError
-
-    def has(self, workunit: str) -> bool:
-        raise NotImplementedError
-
-    def sent(self) -> list[WorkunitSent]:
-        raise NotImplementedError
-
-    def cancel(self, workunits: Collection[str]) -> None:
-        raise NotImplementedError
-
-    def target_open_workunits(self) -> int:
-        raise NotImplementedError
 
 
 @dataclass
@@ -411,12 +390,13 @@ def _opened(count: int, version: int, shards: int, open_workunits: int) -> Itera
 
 
 def _keep_states(folder: RunFolder, journal: Journal) -> None:
+    from tests.memory_grid import MemoryGrid
     from vcdl.loop.work_generator import WorkGenerator
     from vcdl.run.run import Run
 
     run = Run.open(folder)
-    store = run.store()
-    generator = WorkGenerator(run, Coordinator(Plan.of(run)), journal, run.snapshots(store), NoGrid())
+    store, grid = run.store(), MemoryGrid(folder.uploads, run.layout.fingerprint)
+    generator = WorkGenerator(run, Coordinator(Plan.of(run)), journal, run.snapshots(store), grid)
     generator.begin()
     generator.keep_state(at_once=True)
 

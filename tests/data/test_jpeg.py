@@ -18,6 +18,7 @@ from vcdl.data.rows import Rows
 from vcdl.data.samples import read_samples
 from vcdl.errors import DataError
 from vcdl.job import load_job
+from vcdl.job.reader import Reader
 from vcdl.run.folder import RunFolder
 from vcdl.wire import jpeg
 from vcdl.wire.jpeg import JpegSamples, decode_jpeg
@@ -98,6 +99,19 @@ def test_held_out_pictures_are_decoded_when_they_are_taken(photos: Path, monkeyp
     mapped = read_samples(run.validation_file, PLAIN)
     assert not isinstance(mapped.x, np.ndarray)
     np.testing.assert_array_equal(mapped.x[np.array([2, 0])], at_once.x[np.array([2, 0])])
+
+
+def test_files_alone_are_those_of_whole_blocks(photos: Path) -> None:
+    """What a reader inherits gives the same as what it does itself, from any sample on."""
+    (photos / "job.yaml").write_text(
+        "name: a\nmodel: {builtin: small_cnn}\ndata: {from: {path: pets, size: 16, jpeg: 90}}\n"
+    )
+    reader = load_job(photos / "job.yaml").data.from_
+    assert reader is not None
+    for begin in (0, 7):
+        inherited = [file for files in Reader.encoded(reader, reader.path, "classification", begin) for file in files]
+        assert inherited == [file for files in reader.encoded(reader.path, "classification", begin) for file in files]
+        assert len(inherited) == 24 - begin
 
 
 def test_an_unreadable_one_is_named_or_skipped(photos: Path) -> None:

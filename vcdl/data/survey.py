@@ -57,7 +57,7 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
         dtype=_type_in_shards(found.sample.dtype, found.numbers),
         numbers=found.numbers,
         sha256=found.sha256,
-        encoded=None if found.sizes is None else Encoded(partial(reader.encoded, path), found.sizes),
+        encoded=None if found.sizes is None else Encoded(partial(reader.encoded, path, task), found.sizes),
     )
     return Surveyed(rows, found.y)
 

@@ -103,17 +103,21 @@ class Reader(Section, ABC):
             DataError, FileUnavailable: The source cannot be read.
         """
 
-    def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
-        """Yield the JPEG files of a part's samples, block by block: defined by readers whose blocks have `encoded`.
+    def encoded(self, path: Path, task: Task, begin: int = 0) -> Iterator[Sequence[bytes]]:
+        """Yield only the `encoded` of the blocks of a part, for readers whose blocks have it.
+
+        Override it if these can be read faster than whole blocks.
 
         Args:
             path: The part, a value of `parts`.
+            task: The kind of labels.
             begin: Number of samples to skip at the start.
 
         Raises:
             DataError, FileUnavailable: The source cannot be read.
         """
-        raise NotImplementedError(f"{type(self).__name__} yields blocks with encoded samples but defines no `encoded`")
+        for block in self.blocks(path, task, begin):
+            yield block.encoded or ()
 
     def groups(self, path: Path, by: str, task: Task) -> "npt.NDArray[np.intp]":
         """Return, for each sample of a part, the number of its value in a column: equal values form a group.

@@ -75,15 +75,12 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     """
     with map_errors(path):
         connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
-        try:
+        with _closed_on_error(connection):
             _switch_to_wal(connection)
             connection.execute(_SYNCHRONOUS)
             _check_format(connection, path)
             if connection.execute(_HAS_ALL).fetchone() != (1,):
                 connection.executescript(_TABLES + TABLE + _STATES)
-        except (sqlite3.Error, JournalError):
-            connection.close()
-            raise
     return connection
 
 
@@ -100,11 +97,8 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     """
     with map_errors(path):
         connection = _open_to_read(path)
-        try:
+        with _closed_on_error(connection):
             _check_format(connection, path)
-        except (sqlite3.Error, JournalError):
-            connection.close()
-            raise
     return connection
 
 
@@ -130,12 +124,18 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 def _connect(path: Path, options: str) -> sqlite3.Connection:
     """Open an SQLite file with the given URI options, and check that it can be read."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", _BUSY_TIMEOUT_S, uri=True)
-    try:
+    with _closed_on_error(connection):
         connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # SQLite opens the file only now
-    except sqlite3.Error:
+    return connection
+
+
+@contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, JournalError):
         connection.close()
         raise
-    return connection
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:

@@ -1,7 +1,7 @@
 """Run commands of the command line for callers, as child processes in the folder of runs.
 
 So output, JSON and exit codes are those of the command line. Callers can request only the commands in COMMANDS, with
-the options listed there.
+the options listed there: others could read or write files of the server.
 """
 
 import re
@@ -31,7 +31,7 @@ _KEPT_S = 3600.0
 _OUTPUT = re.compile(r"[A-Za-z0-9_-]{1,60}\.(keras|png|svg|pdf)")
 _TEXT = re.compile(r"[^\0-\x1f\x7f]{1,300}")
 _OF_THE_SERVER = ("grid.workers", "grid.servers", "boinc.share")
-"""Settings of the server, which only an operator may change."""
+"""Settings that only an operator may change, because they divide the server's resources among the jobs."""
 _PLANNED = ("stop.epochs", "data.shards", "training.local_epochs", "training.batch_size")
 """Keys that `plan --set` may change; other keys could name files of the server."""
 

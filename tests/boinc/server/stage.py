@@ -86,10 +86,10 @@ def _server_packages() -> list[str]:
 
 
 def put_vcdl(machine: Machine, path: Path, extras: str = "") -> None:
-    shutil.copy(path, machine.root / "root" / path.name)
+    shutil.copy(path, machine.root / "srv" / path.name)
     options = ["--quiet"] if extras else ["--quiet", "--no-deps", "--force-reinstall"]
     pip = f"PIP_CERT=/etc/ssl/certs/ca-certificates.crt /opt/vcdl/bin/pip install {' '.join(options)}"
-    machine.run("sh", "-c", f"{pip} '/root/{path.name}{extras}'")
+    machine.run("sh", "-c", f"{pip} '/srv/{path.name}{extras}'")
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     first, volunteer = stage("first", 10), stage("volunteer", 20)
     told.say("two machines with VCDL are up")
 
-    watch = "while :; do cat /proc/[0-9]*/cmdline | tr '\\0' ' '; sleep 0.1; done > /root/commands.log 2>/dev/null"
+    watch = "while :; do cat /proc/[0-9]*/cmdline | tr '\\0' ' '; sleep 0.1; done > /srv/commands.log 2>/dev/null"
     first.run("systemd-run", "--quiet", "--unit=watch", "sh", "-c", watch)  # as any user could
     kills = 0
     while not killed_install(first, kills):
@@ -205,7 +205,7 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     lines = first.run(*INSTALL).splitlines()
     assert not [line for line in lines if line.startswith("done ")]
     password = re.findall(r"<db_passwd>(.*?)<", (first.root / f".{PROJECT}/config.xml").read_text())[0]
-    leaks = first.ask("grep", "-rlF", password, "/var/log", f"{PROJECT}/log_first", "/etc/vcdl", "/root")
+    leaks = first.ask("grep", "-rlF", password, "/var/log", f"{PROJECT}/log_first", "/etc/vcdl", "/srv", "/root")
     assert not leaks, leaks
 
     key = make_account(first)
@@ -270,12 +270,12 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     told.say("rehearsed")
 
     newer = wheel(STAGE / "newer", "99.1")
-    shutil.copy(newer, first.root / "root" / newer.name)
+    shutil.copy(newer, first.root / "srv" / newer.name)
     out = "SELECT COUNT(*) FROM result WHERE server_state = 4"
     wait(lambda: int(first.run("mariadb", "-BN", "-e", out, "vcdl")) > 0, "tasks are out")
     used = newest_version_used(first)
     counts = [int(first.run("mariadb", "-BN", "-e", out, "vcdl")), len(applied(first))]
-    upgrade = ["env", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "vcdl", "server", "upgrade", f"/root/{newer.name}"]
+    upgrade = ["env", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "vcdl", "server", "upgrade", f"/srv/{newer.name}"]
     (first.root / str(RED)[1:]).touch()
     said = subprocess.run(first.command(*upgrade), capture_output=True, text=True, check=False)
     assert said.returncode != 0

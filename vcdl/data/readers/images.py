@@ -98,7 +98,7 @@ class ImagesReader(Reader):
         for pixels, files, labels in self._samples(path, begin, self._sample):
             yield Block(pixels, as_labels(labels), files if self.jpeg else None)
 
-    def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
+    def encoded(self, path: Path, task: Task, begin: int = 0) -> Iterator[Sequence[bytes]]:
         as_file = self._sample if self.skip_unreadable else self._file  # only decoding shows which are skipped
         for _, files, _ in self._samples(path, begin, as_file):
             yield files
